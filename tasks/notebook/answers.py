@@ -13,21 +13,18 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import TARGET
 from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.sentences.calibration import p_value_in_words
-
-if TYPE_CHECKING:
-    from congruence.tasks.settings.sections import TrackingSettings
+from congruence.tasks.settings.sections import TrackingSettings
 
 _HEIGHT = 760
 """Pixels of a report in a cell; it scrolls within."""
@@ -135,19 +132,13 @@ class EvaluatedPrediction(Page):
             tracking: where; by default where MLflow points.
         """
         log_evaluation = _mlflow("congruence.tasks.mlflow.evaluations").log_evaluation
-        return str(log_evaluation(self.evaluation, tracking or _tracking()))
-
-    def compared(self) -> ComparedVersion:
-        """Returns what a comparison reads of it."""
-        return ComparedVersion.of(self.evaluation)
+        return str(log_evaluation(self.evaluation, tracking or TrackingSettings()))
 
     def __repr__(self) -> str:
         split = self.evaluation.split
-        rows = (
-            f"{split.valid_rows:,} rows"
-            if split.valid_rows == split.rows
-            else f"{split.valid_rows:,} of {split.rows:,} rows"
-        )
+        rows = f"{split.rows:,} rows"
+        if split.valid_rows < split.rows:
+            rows = f"{split.valid_rows:,} of {rows}"
         said = [f"{self.name} on {split.name} ({rows}): {self.evaluation.verdict}{_p(self.p_value)}", *self.sentences]
         return "\n".join([*said, *self._numbers(), *self.notes, self.protocol])
 
@@ -223,7 +214,7 @@ class ComparedPredictions(Page):
 
     def log(self, tracking: TrackingSettings | None = None) -> str:
         """Log each prediction and the comparison to MLflow, and return the comparison's run id."""
-        where = tracking or _tracking()
+        where = tracking or TrackingSettings()
         runs = {name: one.log(where) for name, one in self.evaluated.items()}
         versions = [replace(version, run_id=runs[version.label]) for version in self.comparison.versions]
         by_label = {version.label: version for version in versions}
@@ -251,9 +242,3 @@ def _mlflow(module: str) -> Any:
     if find_spec("mlflow") is None:
         raise InvalidInputError("log: MLflow is not installed; run: pip install 'congruence[pipeline]'")
     return importlib.import_module(module)
-
-
-def _tracking() -> TrackingSettings:
-    from congruence.tasks.settings.sections import TrackingSettings
-
-    return TrackingSettings()

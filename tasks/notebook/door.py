@@ -19,6 +19,7 @@ from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import PROTOCOLS, EvaluationProtocol
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.versions import compare_versions
 from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions, with_unit
 from congruence.tasks.notebook.rows import MemoryRows, distribution_of, model_distribution, named, whole_distribution
@@ -148,9 +149,8 @@ def evaluate(
     found = evaluated(
         given, predicted, levels=levels, method=method, protocol=protocol, metrics=metrics, seed=seed, progress=progress
     )
-    if len(found) == 1 and not _names(predicted, found):
-        return next(iter(found.values()))
-    return EvaluatedPredictions(found)
+    is_named = isinstance(predicted, dict) and list(found) == list(predicted)
+    return EvaluatedPredictions(found) if is_named or len(found) > 1 else next(iter(found.values()))
 
 
 def report(X: Any, y: Any, predicted: Any, **settings: Any) -> Any:
@@ -189,13 +189,8 @@ def compare(X: Any, y: Any, predicted: Any, *, baseline: str | None = None, **se
 def _compared(found: EvaluatedPredictions, baseline: str | None, seed: int) -> ComparedPredictions:
     if baseline is not None and baseline not in found:
         raise InvalidInputError(f"baseline: {baseline!r} is not among the predictions {', '.join(map(repr, found))}")
-    versions = [each.compared() for each in found.values()]
+    versions = [ComparedVersion.of(each.evaluation) for each in found.values()]
     return ComparedPredictions(compare_versions(versions, baseline=baseline, seed=seed), found)
-
-
-def _names(predicted: Any, found: dict[str, EvaluatedPrediction]) -> bool:
-    """Whether the caller gave the one prediction a name."""
-    return isinstance(predicted, dict) and list(found) == list(predicted)
 
 
 def evaluated(
@@ -221,7 +216,7 @@ def evaluated(
         laws = {
             label: distribution_of(label, one, rows, levels=levels, method=method) for label, one in by_name.items()
         }
-        rows = rows.of(laws)
+        rows = replace(rows, predictions=laws)
         chosen = _protocol(protocol, rows)
         bar.say(f"measuring {rows.valid.sum():,} rows", 1.0)
         found = measure(

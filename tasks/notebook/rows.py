@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -88,16 +88,6 @@ class MemoryRows:
     notes: tuple[str, ...] = ()
     predictions: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
 
-    def of(self, predictions: Mapping[str, Distribution]) -> MemoryRows:
-        """The same rows with these predictions."""
-        return replace(self, predictions=predictions)
-
-    def asked(self) -> Any:
-        """The inputs of the valid rows, as a model takes them."""
-        if self.valid.all():
-            return self.inputs
-        return self.inputs.loc[self.valid] if isinstance(self.inputs, pd.DataFrame) else self.inputs[self.valid]
-
     def reasons(self) -> dict[int, str]:
         """Why, for each row that is left out."""
         return dict(self.left_out)
@@ -152,10 +142,8 @@ def named(predicted: Any, rows: int) -> dict[str, Any]:
         raise InvalidInputError("predicted: names nothing; give {'name': prediction, ...}")
     for name in predicted:
         if not isinstance(name, str) or not name:
-            by_level = (
-                "; of quantiles the levels are shares: {0.05: values, ...}" if isinstance(name, (int, float)) else ""
-            )
-            raise InvalidInputError(f"predicted: {name!r} is no name; give {{'name': prediction, ...}}{by_level}")
+            more = "; of quantiles the levels are shares: {0.05: values, ...}" if isinstance(name, (int, float)) else ""
+            raise InvalidInputError(f"predicted: {name!r} is no name; give {{'name': prediction, ...}}{more}")
     return dict(predicted)
 
 
@@ -172,9 +160,7 @@ def _is_output(given: Mapping[Any, Any], rows: int) -> bool:
 
 
 def _is_model(predicted: Any) -> bool:
-    if isinstance(predicted, Distribution) or "RegressionDistn" in kinds(
-        predicted
-    ):  # NGBoost's have a predict of their own
+    if isinstance(predicted, Distribution) or "RegressionDistn" in kinds(predicted):  # NGBoost's have a predict, too
         return False
     return any(callable(getattr(predicted, name, None)) for name in ("predict", "predict_proba", "pred_dist"))
 
@@ -196,7 +182,8 @@ def distribution_of(
     """
     try:
         if _is_model(predicted):
-            return model_distribution(predicted, rows.asked(), levels=levels, method=method)
+            asked = rows.inputs.loc[rows.valid] if isinstance(rows.inputs, pd.DataFrame) else rows.inputs[rows.valid]
+            return model_distribution(predicted, asked, levels=levels, method=method)
         found = whole_distribution(predicted, rows.split.rows, levels=levels)
     except CongruenceError as error:
         raise InvalidInputError(f"predicted: {name}: {error}") from error
@@ -246,15 +233,12 @@ def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribu
     try:
         return spec_distribution(read_output(predicted, rows, levels=levels), rows)
     except UnreadableOutputError as error:
-        said = str(error).partition("; no family is known")
-        draws = (
-            ""
-            if not hasattr(predicted, "to_numpy")
-            else "where its columns are draws or members, predicted.to_numpy(); or "
-        )
-        raise InvalidInputError(
-            f"{said[0].replace('its output', 'it')}; give {draws}{_WAYS}" if said[1] else said[0]
-        ) from error
+        said, no_family, _ = str(error).partition("; no family is known")
+        if no_family:
+            draws = "where its columns are draws or members, predicted.to_numpy(); or "
+            ways = (draws if hasattr(predicted, "to_numpy") else "") + _WAYS
+            said = f"{said.replace('its output', 'it')}; give {ways}"
+        raise InvalidInputError(said) from error
 
 
 def _pair(predicted: Any, rows: int) -> Distribution:
@@ -301,9 +285,8 @@ def _numbers(values: Array, rows: int) -> Distribution:
             "quantiles or draws"
         )
     if len(values) != rows:
-        turned = (
-            f"; its second axis has {rows}: give predicted.T" if values.ndim == 2 and values.shape[1] == rows else ""
-        )
+        is_turned = values.ndim == 2 and values.shape[1] == rows
+        turned = f"; its second axis has {rows}: give predicted.T" if is_turned else ""
         raise InvalidInputError(f"an array of shape {values.shape} for {rows} rows{turned}")
     if values.ndim == 2 and values.shape[1] > 2 and (np.diff(values, axis=1) >= 0.0).all():
         raise InvalidInputError(

@@ -107,21 +107,17 @@ def rows_of(given: Given) -> MemoryRows:
         table[name] = values
     for place, name in enumerate(names):
         table[name] = targets if targets.ndim == 1 else targets[:, place]
-    roles = {role: name for name, role in taken.items() if role != "y"}
+    called = {role: name for name, role in taken.items()}
+    roles = {role: called.get(role, role) for role, values in vars(design).items() if values is not None}
     settings = SplitSettings(
         name=given.name, uri="memory", input=used, input_kind="features", target=names, slices=list(slices),
-        model_inputs=[str(name) for name in features], groups=_named(design.groups, roles, "groups"),
-        time=_named(design.time, roles, "time"), weight=_named(design.weight, roles, "weight"),
+        model_inputs=[str(name) for name in features], **roles,
     )  # fmt: skip
     x = matrix[valid]
     if given.embeddings is None:
         x = encoder.encode_matrix(np.ascontiguousarray(x, dtype=np.float64))
     split = MemorySplit(settings, table, design, keys)
     return MemoryRows(split, encoder, as_given, valid, x, targets[valid], left_out, tuple(notes))
-
-
-def _named(values: Array | None, roles: Mapping[str, str], role: str) -> str | None:
-    return None if values is None else roles.get(role, role)
 
 
 def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
@@ -136,22 +132,18 @@ def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
         if twice is not None:
             raise InvalidInputError(f"X: two columns are called {twice!r}; rename one of them")
         frame = X.set_axis(names, axis=1).reset_index(drop=True)
-        return _filled(frame), X
-    if hasattr(X, "toarray"):
+    elif hasattr(X, "toarray"):
         raise InvalidInputError("X: is a sparse matrix; give X.toarray(), or the columns that say which rows are near")
-    matrix = np.asarray(X)
-    if matrix.ndim == 1:
-        matrix = matrix[:, None]
-    if matrix.ndim != 2:
-        raise InvalidInputError(f"X: has shape {matrix.shape}, expected a frame or a matrix (n, d); flatten each row")
-    names = [f"x{place}" for place in range(matrix.shape[1])]
-    return _filled(pd.DataFrame(matrix, columns=names).infer_objects()), matrix
-
-
-def _filled(frame: pd.DataFrame) -> pd.DataFrame:
+    else:
+        X = np.asarray(X)
+        if X.ndim == 1:
+            X = X[:, None]
+        if X.ndim != 2:
+            raise InvalidInputError(f"X: has shape {X.shape}, expected a frame or a matrix (n, d); flatten each row")
+        frame = pd.DataFrame(X, columns=[f"x{place}" for place in range(X.shape[1])]).infer_objects()
     if frame.empty:
         raise InvalidInputError(f"X: has shape {frame.shape} and holds no values; give at least two rows and a column")
-    return frame
+    return frame, X
 
 
 def _column(values: Any, frame: pd.DataFrame, what: str, index: pd.Index | None = None) -> pd.Series[Any]:
@@ -188,15 +180,10 @@ def _targets(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> tuple[
     if isinstance(y, Distribution) or hasattr(y, "log_prob"):
         raise InvalidInputError("y: holds predictive distributions, expected targets; the order is (X, y, predicted)")
     if isinstance(y, str):
-        column = _column(y, frame, "y")
+        columns, names = [_column(y, frame, "y")], [given.target_name or y]
         taken[y] = "y"
-        columns, names = [column], [given.target_name or y]
-        if given.target_name is None:
-            return _as_numbers(column, f"y: column {y!r}"), names
     elif isinstance(y, pd.DataFrame):
-        if index is not None:
-            require_same_order(y.index, index, "y")
-        columns = [y.iloc[:, place].reset_index(drop=True) for place in range(y.shape[1])]
+        columns = [_column(y.iloc[:, place], frame, "y", index) for place in range(y.shape[1])]
         names = [str(name) for name in y.columns]
     else:
         try:
@@ -205,14 +192,12 @@ def _targets(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> tuple[
             said = f"y: a {type(y).__name__} of parts of various lengths, expected one target a row"
             raise InvalidInputError(f"{said}; the order is (X, y, predicted)") from error
         if getattr(found, "ndim", 1) == 2 and found.shape[1] > 1:
-            columns = [pd.Series(found[:, place]) for place in range(found.shape[1])]
+            columns = [_column(found[:, place], frame, "y") for place in range(found.shape[1])]
             names = [f"{given.target_name or 'y'} {place + 1}" for place in range(found.shape[1])]
         else:
             columns = [_column(found, frame, "y", index)]
             names = [given.target_name or str(getattr(found, "name", None) or "y")]
     for place, (column, name) in enumerate(zip(columns, names, strict=True)):
-        if len(column) != len(frame):
-            raise InvalidInputError(f"y: has {len(column)} rows, but X has {len(frame)}; they must match row by row")
         if name in frame and name not in taken:
             if np.array_equal(frame[name].to_numpy(), column.to_numpy()):
                 raise InvalidInputError(f"X: column {name!r} holds the targets themselves; drop it, or give y={name!r}")
@@ -293,14 +278,13 @@ def _slices(asked: Any, frame: pd.DataFrame, index: pd.Index | None, targets: Ar
     if isinstance(asked, pd.DataFrame):
         asked = {str(name): asked[name] for name in asked}
     named = {str(name): name for name in asked} if not isinstance(asked, Mapping) else dict(asked)
-    for name in named:
+    found = {}
+    for name, values in named.items():
         if is_taken(name):
             raise InvalidInputError(f"slices: {name!r} is the name of a column of scores; rename it in the data")
-    found = {str(name): _column(values, frame, f"slices: {name!r}", index) for name, values in named.items()}
-    for name, column in found.items():
-        if any(
-            _is_number(column) and np.array_equal(column, each, equal_nan=True) for each in np.atleast_2d(targets.T)
-        ):
+        found[str(name)] = column = _column(values, frame, f"slices: {name!r}", index)
+        of_numbers = np.atleast_2d(targets.T) if _is_number(column) else ()
+        if any(np.array_equal(column, each, equal_nan=True) for each in of_numbers):
             raise InvalidInputError(f"slices: {name!r} is the target; name another column, or leave it out")
     return found
 
@@ -363,9 +347,8 @@ def _no_numbers(column: pd.Series[Any]) -> str | None:
     if not wrong.any():
         return f"{column.name!r} holds numbers written as text"
     row, many = int(np.argmax(wrong)), int(wrong.sum())
-    return (
-        f"{column.name!r} holds numbers, but row {row} is {column.iloc[row]!r} ({many:,} of {len(column):,} are none)"
-    )
+    said = f"row {row} is {column.iloc[row]!r} ({many:,} of {len(column):,} are none)"
+    return f"{column.name!r} holds numbers, but {said}"
 
 
 def _left_out(
@@ -386,9 +369,8 @@ def _left_out(
             found[row] = f"target {names[place]!r} is {value}"
         else:
             place = int(np.argmin(usable[row]))
-            found[row] = (
-                f"feature {columns[place]!r} is {'missing' if np.isnan(matrix[row, place]) else matrix[row, place]}"
-            )
+            value = matrix[row, place]
+            found[row] = f"feature {columns[place]!r} is {'missing' if np.isnan(value) else value}"
     if len(found) > MOST_INVALID * len(matrix):
         remedy = "repair or drop these rows"
         if given.missing == "leave_out" and np.isnan(matrix[goals.all(axis=1)]).any():
