@@ -31,7 +31,7 @@ from congruence.tasks.digits.models import (
     TrueLaw,
     pixels,
 )
-from congruence.tasks.mlflow.connection import connect, experiment_id
+from congruence.tasks.mlflow.connection import connect, open_experiment
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
@@ -171,7 +171,7 @@ def _register(kind: str, model: FramePredictor, table: Frame) -> None:
     """Log one version under a training run of its own and register it, with the words for the registry's page."""
     tracking = TrackingSettings()
     # Named, not set: the experiment that a process has set outlives the database that it is in.
-    place = experiment_id(connect(tracking), TRAINING_EXPERIMENT, tracking)
+    place = open_experiment(connect(tracking), TRAINING_EXPERIMENT, tracking).experiment_id
     mixture = kind in ("mixture", "marginal")
     with mlflow.start_run(experiment_id=place, run_name=f"{MODEL_NAME}: {DESCRIPTIONS[kind]}"):
         mlflow.log_params({"kind": kind, "training_rows": len(table)})

@@ -260,28 +260,26 @@ def active_run(client: MlflowClient, run_id: str) -> Run | None:
     return run if run.info.lifecycle_stage == "active" else None
 
 
-def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings, known: Experiment | None = None) -> str:
-    """The id of the experiment of that name, which is made if need be (by one of several processes at once).
-
-    ``known`` is the experiment, where it has been read.
+def open_experiment(client: MlflowClient, name: str, settings: TrackingSettings) -> Experiment:
+    """The experiment of that name, which is made if need be (by one of several processes at once).
 
     Raises:
         TrackingError: its files are in the home folder that this one was copied from.
     """
-    experiment = known or client.get_experiment_by_name(name)
+    experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
             location = _artifact_location(name, settings)
-            return str(client.create_experiment(name, location, {"mlflow.experimentKind": KIND}))
+            client.create_experiment(name, location, {"mlflow.experimentKind": KIND})
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-            experiment = client.get_experiment_by_name(name)
-            assert experiment is not None
+        experiment = client.get_experiment_by_name(name)
+        assert experiment is not None
     _require_own_files(name, experiment.artifact_location, settings)
     if experiment.lifecycle_stage != "active":
         client.restore_experiment(experiment.experiment_id)
-    return str(experiment.experiment_id)
+    return experiment
 
 
 def _require_own_files(experiment: str, location: str, settings: TrackingSettings) -> None:

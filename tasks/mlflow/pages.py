@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from mlflow import MlflowClient
-from mlflow.entities import Run
+from mlflow.entities import Experiment, Run
 
 from congruence.tasks.mlflow.connection import connect, registry_of, tracking_address, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, VERDICT, quoted
@@ -71,8 +71,6 @@ _SECTION = "congruence-"
 """Before the name of a section or a chart: what MLflow's page knows it by."""
 _CARDS = {"columns": 2, "cardHeight": 320}  # wide enough for the metrics' names, which MLflow cuts off in three
 
-_prepared: set[tuple[str | None, str, str, str]] = set()
-
 
 def view_key(split: str, target: str = "") -> str:
     """What the view of the evaluations on a split, of one target, is called in addresses."""
@@ -112,23 +110,18 @@ def view_of_evaluations(split: str, target: str = "") -> str:
 
 
 def prepare_experiment(
-    client: MlflowClient, experiment: str, kind: str, settings: TrackingSettings, split: str = "", target: str = ""
+    client: MlflowClient, experiment: Experiment, kind: str, split: str = "", target: str = ""
 ) -> None:
-    """Give an experiment its description and, where it holds evaluations, the view of a split; once per process.
+    """Give an experiment its description and, where it holds evaluations, the view of a split, unless it has them.
 
     A description that somebody wrote stays. ``kind`` is that of its runs, see ``_DESCRIPTIONS``.
     """
-    asked = (settings.uri, experiment, split, target)
-    if asked in _prepared:
-        return
-    tags = client.get_experiment(experiment).tags
-    if NOTE not in tags:
-        client.set_experiment_tag(experiment, NOTE, _DESCRIPTIONS.get(kind, "Runs of congruence."))
-    if kind == "evaluation" and tags.get(tag := _VIEWS + view_key(split, target)) != (
-        view := view_of_evaluations(split, target)
-    ):
-        client.set_experiment_tag(experiment, tag, view)
-    _prepared.add(asked)
+    wanted = {} if NOTE in experiment.tags else {NOTE: _DESCRIPTIONS.get(kind, "Runs of congruence.")}
+    if kind == "evaluation":
+        wanted[_VIEWS + view_key(split, target)] = view_of_evaluations(split, target)
+    for tag, value in wanted.items():
+        if experiment.tags.get(tag) != value:
+            client.set_experiment_tag(experiment.experiment_id, tag, value)
 
 
 def evaluation_lists(settings: TrackingSettings) -> dict[str, str]:

@@ -25,8 +25,8 @@ from congruence.tasks.mlflow.connection import (
     TrackingError,
     active_run,
     connect,
-    experiment_id,
     of_deleted_run,
+    open_experiment,
     with_retries,
 )
 from congruence.tasks.mlflow.identity import (
@@ -88,9 +88,9 @@ def find_or_create(
     """
     # A step of its own: a server that goes away after it has answered is waited for, whoever writes.
     held = with_retries("looking for evaluations", lambda: evaluations_in(client, settings), settings)
-    experiment = experiment_id(client, settings.evaluations, settings, held.get(settings.evaluations))
-    prepare_experiment(client, experiment, "evaluation", settings, identity.split_name, identity.target)
-    places = list({experiment, *(str(each.experiment_id) for each in held.values())})
+    experiment = open_experiment(client, settings.evaluations, settings)
+    prepare_experiment(client, experiment, "evaluation", identity.split_name, identity.target)
+    places = list({str(each.experiment_id) for each in (experiment, *held.values())})
     runs = []
     for run in runs_of(client, identity.digest, places):
         # MLflow keeps a run's start for ever: a failed attempt goes, so that a run lasts as long as its own attempt.
@@ -100,7 +100,7 @@ def find_or_create(
             runs.append(run)
     if not runs:
         client.create_run(
-            experiment,
+            str(experiment.experiment_id),
             run_name=identity.run_name,
             tags={**identity.tags, **SOURCE, IDENTITY: identity.digest, STATE: OPEN},
         )
@@ -248,11 +248,11 @@ def log_once(
     client, digest = connect(settings), digest_of(identity)
 
     def opened() -> Run:
-        place = experiment_id(client, experiment, settings)
-        prepare_experiment(client, place, tags.get(PREFIX + "kind", ""), settings)
-        found = runs_of(client, digest, [place])
+        place = open_experiment(client, experiment, settings)
+        prepare_experiment(client, place, tags.get(PREFIX + "kind", ""))
+        found = runs_of(client, digest, [str(place.experiment_id)])
         marks = {**SOURCE, **tags, IDENTITY: digest, STATE: OPEN}
-        return found[0] if found else client.create_run(place, run_name=name, tags=marks)
+        return found[0] if found else client.create_run(str(place.experiment_id), run_name=name, tags=marks)
 
     run = with_retries("opening the run", opened, settings)
     if is_open(run):

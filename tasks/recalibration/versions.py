@@ -36,7 +36,7 @@ from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.settings import Shard, SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.mlflow.connection import connect, experiment_id, with_retries
+from congruence.tasks.mlflow.connection import connect, open_experiment, with_retries
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
@@ -283,7 +283,7 @@ def _place(client: MlflowClient, parent: ModelVersion, tracking: TrackingSetting
         else:
             if found.lifecycle_stage == "active":
                 return str(found.experiment_id)
-    return experiment_id(client, tracking.evaluations, tracking)
+    return str(open_experiment(client, tracking.evaluations, tracking).experiment_id)
 
 
 def _requirements(parent: Path) -> list[str]:

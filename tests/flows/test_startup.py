@@ -16,7 +16,7 @@ from commands import HEAVY, SERVERS, run_all
 from mlflow import MlflowClient
 
 from congruence.flows.cli import options
-from congruence.tasks.mlflow.connection import TrackingError, experiment_id, point_mlflow_at
+from congruence.tasks.mlflow.connection import TrackingError, open_experiment, point_mlflow_at
 from congruence.tasks.settings.sections import TrackingSettings
 
 
@@ -229,18 +229,18 @@ def test_a_copied_home_refuses_to_write_into_the_original(tmp_path: Path) -> Non
     point_mlflow_at(str(settings.uri))
     mlflow.set_tracking_uri(before)
     client = MlflowClient(settings.uri)
-    made = experiment_id(client, "congruence/circle/y", settings)
+    made = open_experiment(client, "congruence/circle/y", settings).experiment_id
     client.create_experiment("elsewhere", str(tmp_path / "elsewhere"))
     client.log_text(client.create_run(made).info.run_id, "first", "note.txt")
     shutil.copytree(original, copy)
     (tmp_path / "link").symlink_to(original)
 
     linked = TrackingSettings(uri=f"sqlite:///{tmp_path}/link/mlflow.db")
-    assert experiment_id(MlflowClient(linked.uri), "congruence/circle/y", linked) == made
+    assert open_experiment(MlflowClient(linked.uri), "congruence/circle/y", linked).experiment_id == made
     copied = TrackingSettings(uri=f"sqlite:///{copy}/mlflow.db")
     there = MlflowClient(copied.uri)
     with pytest.raises(TrackingError, match=rf"{original}/mlartifacts/congruence/circle/y: .*copied or moved.*--home"):
-        experiment_id(there, "congruence/circle/y", copied)
-    assert experiment_id(there, "elsewhere", copied), "where its owner wanted it"
-    new = there.get_experiment(experiment_id(there, "congruence/circle/z", copied))
+        open_experiment(there, "congruence/circle/y", copied)
+    assert open_experiment(there, "elsewhere", copied), "where its owner wanted it"
+    new = open_experiment(there, "congruence/circle/z", copied)
     assert new.artifact_location == str(copy / "mlartifacts" / "congruence" / "circle" / "z")
