@@ -108,7 +108,9 @@ def rows_of(given: Given) -> MemoryRows:
     for place, name in enumerate(names):
         table[name] = targets if targets.ndim == 1 else targets[:, place]
     called = {role: name for name, role in taken.items()}
-    roles = {role: called.get(role, role) for role, values in vars(design).items() if values is not None}
+    roles: dict[str, Any] = {
+        role: called.get(role, role) for role, values in vars(design).items() if values is not None
+    }
     settings = SplitSettings(
         name=given.name, uri="memory", input=used, input_kind="features", target=names, slices=list(slices),
         model_inputs=[str(name) for name in features], **roles,
