@@ -17,9 +17,8 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome, requested_versions, split_conditions
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_decision
-from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
+from congruence.tasks.mlflow.connection import TrackingError, alias_holder, set_alias, use_tracking, with_retries
 from congruence.tasks.mlflow.identity import finished_evaluations
-from congruence.tasks.mlflow.pages import alias_holder, set_alias
 from congruence.tasks.mlflow.reading import comparable_versions, gate_baseline, with_rows, with_tags
 from congruence.tasks.models.registry import baseline_version, resolve
 from congruence.tasks.monitor.account import MayBeBest, best_on_split, read_account

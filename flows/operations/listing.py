@@ -17,8 +17,7 @@ import typer
 
 from congruence.flows.cli.console import results, table_of
 from congruence.tasks.comparison.differences import CCE
-from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
-from congruence.tasks.mlflow.pages import run_link, web_page
+from congruence.tasks.mlflow.connection import TrackingError, connect, run_link, web_page, with_retries
 from congruence.tasks.mlflow.reading import ListedVersion, OpenEvaluation, list_evaluations
 from congruence.tasks.models.registry import model_name
 from congruence.tasks.runtime.errors import SettingsError
@@ -173,7 +172,7 @@ def list_pages(home: Path, base: str) -> list[str]:
         return []
     from mlflow.exceptions import MlflowException
 
-    from congruence.tasks.mlflow.pages import evaluation_lists
+    from congruence.tasks.mlflow.identity import evaluation_lists
     from congruence.tasks.settings.sections import TrackingSettings
 
     try:

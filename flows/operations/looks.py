@@ -33,9 +33,16 @@ from congruence.tasks.evaluate.stored import (
     version_addresses,
     write_parts,
 )
-from congruence.tasks.mlflow.connection import TrackingError, with_retries
+from congruence.tasks.mlflow.connection import (
+    BEST,
+    LOOKS,
+    TrackingError,
+    run_place,
+    set_version_tags,
+    tag_run,
+    with_retries,
+)
 from congruence.tasks.mlflow.identity import FOUND_AGAIN, INPUTS, dates_in_words
-from congruence.tasks.mlflow.pages import BEST, LOOKS, run_place, set_version_tags, tag_run
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.monitor.account import Account, best_over, log_over_time, read_account, read_accounts
 from congruence.tasks.monitor.periods import Period, due_parts, inputs_change

@@ -39,7 +39,7 @@ from congruence.tasks.data.split import open_split
 from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.plan import with_fitted_encoder
 from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
-from congruence.tasks.mlflow.pages import log_failure
+from congruence.tasks.mlflow.runs import log_failure
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.monitor.account import Account, counted_keys, read_accounts
 from congruence.tasks.runtime.errors import SettingsError

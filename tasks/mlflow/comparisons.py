@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from congruence.tasks.comparison.differences import CCE, SQUARED_CCE
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, GateDecision
 from congruence.tasks.comparison.versions import Comparison
+from congruence.tasks.mlflow.connection import set_version_tags
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
-from congruence.tasks.mlflow.pages import set_version_tags
 from congruence.tasks.mlflow.runs import LoggedRun, RunContent, log_once, table_json, write_texts
 from congruence.tasks.report.comparison import REPORT_FILE, SCORES_FILE, headlines
 from congruence.tasks.runtime.errors import mask_text
@@ -26,34 +26,22 @@ COMPARISON_FILE = "comparison.html"
 def log_comparison(comparison: Comparison, settings: TrackingSettings) -> LoggedRun:
     """Log a comparison beside the split's evaluations; the same comparison is logged once."""
     split, baseline = comparison.split, comparison.baseline
+    known = {"split": split.name, "split_digest": split.digest, "protocol_digest": baseline.protocol_digest}
+    done = {"baseline": baseline.label, "resamples": comparison.resamples, "seed": comparison.seed}
     identity = {
         "versions": sorted(version.run_id or version.model.uri for version in comparison.versions),
-        "baseline": baseline.label,
         "split": split.digest,
         "protocol": baseline.protocol_digest,
-        "resamples": comparison.resamples,
-        "seed": comparison.seed,
         "method": "CCE by the influence of the reference rows; parts of CRPS and NLL",
+        **done,
     }
-    tags = {
-        PREFIX + "kind": "comparison",
-        PREFIX + "split": split.name,
-        PREFIX + "split_digest": split.digest,
-        PREFIX + "protocol_digest": baseline.protocol_digest,
-    }
+    tags = {PREFIX + name: value for name, value in {"kind": "comparison", **known}.items()}
     name = f"{len(comparison.versions)} versions on {split.name}, against {baseline.label}"
-    return log_once(settings.comparisons, name, identity, tags, partial(_compared, comparison), settings)
+    content = partial(_compared, comparison, {**known, **done})
+    return log_once(settings.comparisons, name, identity, tags, content, settings)
 
 
-def _compared(comparison: Comparison, folder: Path) -> RunContent:
-    params = {
-        "split": comparison.split.name,
-        "split_digest": comparison.split.digest,
-        "protocol_digest": comparison.baseline.protocol_digest,
-        "baseline": comparison.baseline.label,
-        "resamples": comparison.resamples,
-        "seed": comparison.seed,
-    }
+def _compared(comparison: Comparison, params: Mapping[str, object], folder: Path) -> RunContent:
     metrics = {
         f"{_metric_name(label)}/{name}{suffix}": value
         for label, pair in comparison.pairs.items()

@@ -1,12 +1,14 @@
-"""How MLflow is reached: its database on this machine, its address, requests that are tried again, its errors."""
+"""How MLflow is reached: by its address, for people too; requests that are tried again; experiments, files and tags."""
 
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import mlflow
 import requests
@@ -16,7 +18,7 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.runtime.errors import chain, mask_text, require_database, trouble
-from congruence.tasks.settings.sections import TrackingSettings
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 _CODES = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED", "ABORTED"}
 
@@ -152,6 +154,38 @@ def tracking_address(settings: TrackingSettings) -> str:
 def server(settings: TrackingSettings) -> str:
     """The same without secrets, for messages."""
     return mask_text(tracking_address(settings))
+
+
+# Without it a link opens in MLflow's view of language models, which has neither the registry nor the list of runs.
+_VIEW = "workflowType=machine_learning"
+_USER_INFO = re.compile(r"(?<=://)[^/\s@]*@")
+
+
+def web_page(settings: TrackingSettings) -> str | None:
+    """Where people open MLflow: ``settings.link``, else the tracking server; None for a database, which has no page."""
+    base = settings.link or tracking_address(settings)
+    return _USER_INFO.sub("", base).rstrip("/") if base.startswith(("http://", "https://")) else None
+
+
+def run_link(base: str, experiment: str, run_id: str, page: str = "") -> str:
+    """The address of a run's page, or of one of its pages such as ``artifacts/report.html``."""
+    return f"{base.rstrip('/')}/{run_page(experiment, run_id, page)}"
+
+
+def run_page(experiment: str, run_id: str, page: str = "") -> str:
+    """``run_link`` as texts on MLflow's own pages write it: without the server, whose name they need not know."""
+    return f"#/experiments/{experiment}/runs/{run_id}{'/' + quote(page) if page else ''}?{_VIEW}"
+
+
+def list_page(experiment: str, view: str) -> str:
+    """An experiment's list of runs in one of its saved views (``view_key``), as ``run_page`` is written."""
+    return f"#/experiments/{experiment}/runs?viewStateShareKey={quote(view)}&{_VIEW}"
+
+
+def run_place(settings: TrackingSettings, experiment: str, run_id: str) -> str:
+    """Where a run is found: its address, or how to get at it where there is only a database."""
+    base = web_page(settings)
+    return f"run {run_id} (see it with: congruence ui)" if base is None else run_link(base, experiment, run_id)
 
 
 def with_retries(step: str, operation: Callable[[], T], settings: TrackingSettings) -> T:
@@ -304,3 +338,49 @@ def _artifact_location(experiment: str, settings: TrackingSettings) -> str | Non
     beside = artifacts_folder(tracking_address(settings))
     # MLflow would take the working folder of whichever process comes first.
     return None if beside is None else str(beside / experiment)
+
+
+LOOKS = "cce_looks:"
+"""Before the name of a split: the tag of a version that says in words what all looks at it there say."""
+
+BEST = "cce_best:"
+"""The tag of a version that says whether it may be the best on a split; the split's name follows."""
+
+
+def set_version_tags(model: ModelVersion, tags: Mapping[str, str], settings: TrackingSettings) -> None:
+    """Set tags on a registered version: those that it had not when it was read."""
+    registry = registry_of(connect(settings))
+
+    def tag() -> None:
+        for key, value in tags.items():
+            if model.tags.get(key) != value:
+                registry.set_model_version_tag(model.name, model.version, key, value)
+
+    with_retries(f"tagging {model.label}", tag, settings)
+
+
+def tag_run(what: str, run_id: str, tag: str, value: str, settings: TrackingSettings) -> None:
+    """Set a tag on a run; ``what`` is done by that stands in the error where MLflow does not answer."""
+    client = connect(settings)
+    with_retries(what, lambda: client.set_tag(run_id, tag, value), settings)
+
+
+def alias_holder(name: str, alias: str, settings: TrackingSettings) -> str | None:
+    """The number of the version that ``alias`` is on, None where it is on none.
+
+    Raises:
+        TrackingError: there is no such registered model, or MLflow does not answer.
+    """
+    client = connect(settings)
+    held = with_retries("reading the aliases", lambda: client.get_registered_model(name), settings).aliases
+    return str(held[alias]) if alias in held else None
+
+
+def set_alias(model: ModelVersion, alias: str, settings: TrackingSettings) -> None:
+    """Point ``alias`` at a version."""
+    client = connect(settings)
+    with_retries(
+        f"setting alias {alias}",
+        lambda: client.set_registered_model_alias(model.name, alias, model.version),
+        settings,
+    )

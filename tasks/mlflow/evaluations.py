@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -16,7 +17,18 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
-from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, active_run, connect, with_retries
+from congruence.tasks.mlflow.connection import (
+    FailedRequestError,
+    TrackingError,
+    active_run,
+    connect,
+    list_page,
+    registry_of,
+    run_link,
+    run_page,
+    web_page,
+    with_retries,
+)
 from congruence.tasks.mlflow.identity import (
     ADVICE,
     SECONDS,
@@ -25,10 +37,11 @@ from congruence.tasks.mlflow.identity import (
     Conditions,
     EvaluationIdentity,
     finished_evaluations,
+    view_key,
 )
-from congruence.tasks.mlflow.pages import list_page, run_page, tag_version, view_key
 from congruence.tasks.mlflow.reading import INFLUENCE_FILE, PROVENANCE_FILE, SCORES_FILE
 from congruence.tasks.mlflow.runs import (
+    LONGEST_MESSAGE,
     RunContent,
     among_writers,
     find_or_create,
@@ -44,7 +57,7 @@ from congruence.tasks.models.registry import IN_USE, RegistryError, baseline_ver
 from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.evaluation import evaluation_report
-from congruence.tasks.runtime.errors import mask_secrets
+from congruence.tasks.runtime.errors import mask_secrets, mask_text
 from congruence.tasks.scores.correction import advice_of
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue
 from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown, version_columns
@@ -57,6 +70,7 @@ POINTS_FILE = "tables/points.json"
 REPORT_FILE = "report.html"
 log = logging.getLogger(__name__)
 _MOST_PLACES = 20
+_HEADING = "**Evaluations by congruence**"
 _HASHED_ROWS = 2**17
 
 
@@ -264,6 +278,68 @@ def _finish_version(client: MlflowClient, evaluation: Evaluation, run: Run, sett
             )
     except TrackingError as error:
         log.warning("%s: its numbers are logged in run %s; %s", label, run.info.run_id, error)
+
+
+def tag_version(client: MlflowClient, evaluation: Evaluation, run: Run, settings: TrackingSettings) -> None:
+    """Write headline tags and description of a registered version; the mark of a failure goes."""
+    model = evaluation.model
+    if not model.version:
+        return
+    experiment, run_id = str(run.info.experiment_id), str(run.info.run_id)
+    headline = settings.headline_split in (None, evaluation.split.name)
+    tags = {f"cce:{evaluation.split.name}": f"{evaluation.verdict} (protocol {evaluation.protocol.name})"}
+    if headline:
+        tags |= {
+            "cce_status": str(evaluation.verdict)[:LONGEST_MESSAGE],
+            "cce_split": evaluation.split.name,
+            "cce_run": run_id,
+        }
+        if "cce_mean" in evaluation.metrics:
+            tags["cce"] = f"{evaluation.metrics['cce_mean'].value:.4g}"
+        if evaluation.wrong is not None:
+            tags["what_is_wrong"] = " ".join(evaluation.wrong.sentences)[:LONGEST_MESSAGE]
+        base = web_page(settings)
+        if base is not None:
+            tags["cce_link"] = run_link(base, experiment, run_id)
+    registry, present = registry_of(client), client.get_model_version(model.name, model.version)
+    for key, value in tags.items():
+        if present.tags.get(key) != (said := mask_text(value)):
+            registry.set_model_version_tag(model.name, model.version, key, said)
+    text = described(present.description, evaluation, experiment, run_id, report=settings.report)
+    if text != present.description:
+        registry.update_model_version(model.name, model.version, text)
+    stale = ("what_is_wrong",) if headline and evaluation.wrong is None else ()
+    for key in ("cce_error", *stale):
+        if key in present.tags:
+            registry.delete_model_version_tag(model.name, model.version, key)
+
+
+def described(text: str | None, evaluation: Evaluation, experiment: str, run_id: str, *, report: bool = True) -> str:
+    """Returns ``text`` with a line for this evaluation, in place of an earlier one's on the same split.
+
+    The lines stand under a heading of ours; what people wrote stays. ``experiment`` is the id of its run's; ``report``
+    says whether the run holds one.
+    """
+    before, line = (text or "").rstrip(), _entry(evaluation, experiment, run_id, report)
+    earlier = re.compile(rf"^- \*\*{re.escape(evaluation.split.name)}\*\*: .*$", re.MULTILINE)
+    if _HEADING not in before:
+        return f"{before}\n\n{_HEADING}\n\n{line}".lstrip()
+    written, _, ours = before.partition(_HEADING)
+    if earlier.search(ours):
+        return written + _HEADING + earlier.sub(lambda _: line, ours, count=1)
+    return f"{written}{_HEADING}\n\n{line}\n{ours.lstrip()}".rstrip()
+
+
+def _entry(evaluation: Evaluation, experiment: str, run_id: str, report: bool) -> str:
+    words = str(evaluation.verdict)
+    if evaluation.wrong is not None:
+        words += ". " + " ".join(evaluation.wrong.sentences)
+    pages = {"Report": run_page(experiment, run_id, "artifacts/report.html")} if report else {}
+    view = view_key(evaluation.split.name, evaluation.split.target)
+    pages |= {"Run": run_page(experiment, run_id), "All versions on this split": list_page(experiment, view)}
+    links = " | ".join(f"[{name}]({page})" for name, page in pages.items())
+    said = mask_text(" ".join(words.split())).rstrip(".")
+    return f"- **{evaluation.split.name}**: {said}. {links}"
 
 
 def _log_to_source_run(client: MlflowClient, evaluation: Evaluation, run: Run) -> None:

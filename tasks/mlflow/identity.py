@@ -1,12 +1,15 @@
 """How an evaluation is found again in MLflow: by version and everything else that changes its numbers.
 
 These are the digests of split, protocol and settings, the metric list, and the release of the arithmetic (``FORMAT``).
-What is found is read from its run alone, without scores.
+What is found is read from its run alone, without scores. People find it in the list of its split.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +21,10 @@ from mlflow.store.entities import PagedList
 
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.data.settings import STORED_ROWS
-from congruence.tasks.mlflow.connection import all_pages, connect, with_retries
+from congruence.tasks.mlflow.connection import all_pages, connect, list_page, with_retries
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, WrongPlace, metric_list_digest
-from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name
+from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name, metric_of, shown
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 PREFIX = "congruence."
@@ -307,3 +310,119 @@ class Conditions:
 
 ANY = Conditions()
 """Under whatever conditions."""
+
+
+_VIEWS = "mlflow.sharedViewState."
+"""Before the key of a saved view of an experiment (columns, order, charts): the tag in which MLflow keeps it.
+
+Its page opens a view by ``?viewStateShareKey=<key>``, and offers it by name under "Views". The tag holds JSON: the
+view's name, when it was made, and its state as text, which may be deflated. Servers from before views had names read
+the state's fields from the tag itself, so all but the charts stand there, too.
+"""
+
+NOTE = "mlflow.note.content"
+"""The tag of a run or an experiment with the text at the top of its page."""
+
+_MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that the tag does not either
+_COLUMNS = 7  # of the headline: more do not fit a screen
+_VERDICT_WIDTH, _METRIC_WIDTH = 200, 165  # pixels: MLflow writes the section before each name
+
+_SECTION = "congruence-"
+"""Before the name of a section or a chart: what MLflow's page knows it by."""
+_CARDS = {"columns": 2, "cardHeight": 320}  # wide enough for the metrics' names, which MLflow cuts off in three
+
+
+def view_key(split: str, target: str = "") -> str:
+    """What the view of the evaluations on a split, of one target, is called in addresses."""
+    return "congruence-" + hashlib.sha256(f"{split}\n{target}".encode()).hexdigest()[:8]
+
+
+def view_of_evaluations(split: str, target: str = "") -> str:
+    """The value of the tag of a view: evaluations on a split, the most skilful first, with the headline and its charts.
+
+    MLflow gives every other metric a chart in the section of its name; these sections start folded.
+    """
+    headline = shown("mlflow")
+    metrics = [f"metrics.`{logged_name(name)}`" for name in headline[:_COLUMNS]]
+    verdict = f"tags.`{VERDICT}`"
+    wanted = [f"tags.`{PREFIX}split` = {quoted(split)}", *([f"params.`target` = {quoted(target)}"] if target else [])]
+    state: dict[str, Any] = {
+        "searchFilter": " and ".join(wanted),
+        "orderByKey": metrics[0],
+        "orderByAsc": False,
+        "selectedColumns": [*metrics, verdict],
+        "columnOrder": [verdict, *metrics],
+        "columnWidths": {**dict.fromkeys(metrics, _METRIC_WIDTH), verdict: _VERDICT_WIDTH},
+        "runsHiddenMode": "FIRST_20_RUNS",
+        "compareRunCharts": [_chart(name) for name in headline],
+        "compareRunSections": [
+            {"uuid": _SECTION + name, "name": name, "display": name == SECTIONS[0], "isReordered": True, **_CARDS}
+            for name in SECTIONS
+        ],
+        "isAccordionReordered": True,
+    }
+    name = f"{split}: {target}" if target else split
+    # As MLflow's page packs a state: a tag has no more than 5,000 characters.
+    packed = base64.b64encode(zlib.compress(_compact(state).encode(), 9)).decode("ascii")
+    envelope = {"name": name, "createdAt": _MADE, "updatedAt": _MADE, "state": f"deflate;{packed}"}
+    older = {name: value for name, value in state.items() if not name.startswith("compareRun")}  # a tag is short
+    return _compact(older | envelope)
+
+
+def prepare_experiment(
+    client: MlflowClient, experiment: Experiment, kind: str, split: str = "", target: str = ""
+) -> None:
+    """Give an experiment its description and, where it holds evaluations, the view of a split, unless it has them.
+
+    A description that somebody wrote stays. ``kind`` is that of its runs, see ``_DESCRIPTIONS``.
+    """
+    wanted = {} if NOTE in experiment.tags else {NOTE: _DESCRIPTIONS.get(kind, "Runs of congruence.")}
+    if kind == "evaluation":
+        wanted[_VIEWS + view_key(split, target)] = view_of_evaluations(split, target)
+    for tag, value in wanted.items():
+        if experiment.tags.get(tag) != value:
+            client.set_experiment_tag(experiment.experiment_id, tag, value)
+
+
+def evaluation_lists(settings: TrackingSettings) -> dict[str, str]:
+    """The pages that list evaluations, by the names of their views: one for each split and target."""
+    found = connect(settings).get_experiment_by_name(settings.evaluations)
+    if found is None or found.lifecycle_stage != "active":
+        return {}
+    views = {tag.removeprefix(_VIEWS): text for tag, text in found.tags.items() if tag.startswith(_VIEWS)}
+    pages = {json.loads(text).get("name", key): list_page(found.experiment_id, key) for key, text in views.items()}
+    return dict(sorted(pages.items()))
+
+
+_COMPARISONS = (
+    "Comparisons of versions on the same split, with paired differences and their intervals: read `comparison.html` of "
+    "a run first. Beside them the decisions of the gate, with their reasons in `gate.json`: a version passed, failed, "
+    "or is undecided because the split is too small to tell."
+)
+_DESCRIPTIONS = {
+    "evaluation": "**Choose a split under “Views”**: its list has one run for each model version and protocol, the "
+    "most skilful first.\n\nA run begins with its verdict; its `report.html` says what is wrong, and where. The "
+    "headline also stands on the page of each version and of its logged model.",
+    "comparison": _COMPARISONS,
+    "gate": _COMPARISONS,
+    "scores": "New inputs judged by a labelled split: how far a version can be trusted on each, and which to "
+    "withhold. Read `report.html` of a run first.",
+}
+
+
+def _chart(name: str) -> dict[str, Any]:
+    logged = logged_name(name)
+    return {
+        "type": "BAR",
+        "uuid": _SECTION + name,
+        "metricKey": logged,
+        "displayName": metric_of(name).label,
+        "metricSectionId": _SECTION + SECTIONS[0],
+        "runsCountToCompare": 20,
+        "deleted": False,
+        "isGenerated": True,  # else MLflow would draw the metric once more
+    }
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -21,7 +21,15 @@ from mlflow.entities import Run
 
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.mlflow.connection import TrackingError, connect, fetch_file, file_names, with_retries
+from congruence.tasks.mlflow.connection import (
+    BEST,
+    LOOKS,
+    TrackingError,
+    connect,
+    fetch_file,
+    file_names,
+    with_retries,
+)
 from congruence.tasks.mlflow.identity import (
     ANY,
     COMPLETE,
@@ -36,7 +44,6 @@ from congruence.tasks.mlflow.identity import (
     search_evaluations,
     wrong_places,
 )
-from congruence.tasks.mlflow.pages import BEST, LOOKS
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.models.registry import STORED, matching_versions
 from congruence.tasks.scores.evaluation import MetricValue

@@ -27,30 +27,34 @@ from congruence.tasks.mlflow.connection import (
     connect,
     of_deleted_run,
     open_experiment,
+    run_place,
+    set_version_tags,
     with_retries,
 )
 from congruence.tasks.mlflow.identity import (
     COMPLETE,
     IDENTITY,
+    NOTE,
     OPEN,
     PREFIX,
     STATE,
     EvaluationIdentity,
     evaluations_in,
+    prepare_experiment,
     runs_of,
 )
-from congruence.tasks.mlflow.pages import NOTE, prepare_experiment, run_place
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.registry import explained_columns
-from congruence.tasks.settings.sections import TrackingSettings
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 ERROR = PREFIX + "error"
 PROCESS = PREFIX + "process"
 """The tag of a run that is open with the process that works on it: host, number and start."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+LONGEST_MESSAGE = 1000
 _LONGEST_PARAM = 500
 _WRITERS = 3
 _CLOCK_SECONDS = 5.0
@@ -149,6 +153,15 @@ def fail_run(run_id: str, message: str, settings: TrackingSettings) -> None:
             _settle_complete(client, run_id)
 
     with_retries("marking the run as failed", mark, settings)
+
+
+def log_failure(model: ModelVersion, split: str, message: str, settings: TrackingSettings) -> None:
+    """Show on the version that its evaluation failed and why, until one succeeds."""
+    tags = {"cce_error": mask_text(f"{split}: {message}")[:LONGEST_MESSAGE]}
+    if settings.headline_split in (None, split):
+        tags["cce_status"] = "failed"
+    if model.version:
+        set_version_tags(model, tags, settings)
 
 
 def _settle_complete(client: MlflowClient, run_id: str) -> None:

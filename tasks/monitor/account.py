@@ -21,7 +21,7 @@ from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.explored import best_set, in_set
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.mlflow.connection import connect, with_retries
+from congruence.tasks.mlflow.connection import BEST, connect, run_link, set_version_tags, web_page, with_retries
 from congruence.tasks.mlflow.identity import (
     PREFIX,
     Conditions,
@@ -30,7 +30,6 @@ from congruence.tasks.mlflow.identity import (
     quoted,
     search_evaluations,
 )
-from congruence.tasks.mlflow.pages import BEST, run_link, set_version_tags, web_page
 from congruence.tasks.mlflow.reading import SCORES_FILE, LoggedTable, logged_versions, with_rows, with_tags
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.report.page import as_json, render
@@ -136,7 +135,7 @@ def read_account(version: ModelVersion, split: SplitSettings, settings: Evaluati
     Raises:
         TrackingError: MLflow does not answer.
     """
-    return _account(finished_evaluations(settings.tracking, split.name, version), split, settings)
+    return read_accounts([version], split, settings)[version.label]
 
 
 def _account(finished: Iterable[ComparedVersion], split: SplitSettings, settings: EvaluationSettings) -> Account:
@@ -163,12 +162,10 @@ def _account(finished: Iterable[ComparedVersion], split: SplitSettings, settings
 def read_accounts(
     versions: Iterable[ModelVersion], split: SplitSettings, settings: EvaluationSettings
 ) -> dict[str, Account]:
-    """The account of each version, by its label; see ``read_account``. MLflow is asked once for all of several."""
-    versions = list(versions)
-    if len(versions) == 1:
-        return {version.label: read_account(version, split, settings) for version in versions}
-    finished: dict[tuple[str, str], list[ComparedVersion]] = defaultdict(list)
-    for found in finished_evaluations(settings.tracking, split.name) if versions else []:
+    """The account of each version, by its label; see ``read_account``. MLflow is asked once for all of them."""
+    versions, finished = list(versions), defaultdict[tuple[str, str], list[ComparedVersion]](list)
+    only = versions[0] if len(versions) == 1 else None
+    for found in finished_evaluations(settings.tracking, split.name, only) if versions else []:
         finished[found.model.name, found.model.version].append(found)
     return {each.label: _account(finished[each.name, each.version], split, settings) for each in versions}
 

@@ -16,10 +16,9 @@ from mlflow import MlflowClient
 from mlflow_pages import CHROMIUM, Browser
 
 from congruence.flows.operations import doctor
-from congruence.tasks.mlflow.connection import TrackingError
+from congruence.tasks.mlflow.connection import TrackingError, list_page, run_link
 from congruence.tasks.mlflow.evaluations import log_evaluation
-from congruence.tasks.mlflow.identity import finished_evaluations
-from congruence.tasks.mlflow.pages import list_page, run_link, view_key
+from congruence.tasks.mlflow.identity import finished_evaluations, view_key
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import MetricValue

@@ -12,9 +12,8 @@ import pytest
 from mlflow import MlflowClient
 
 from congruence.flows.operations.listing import list_pages
-from congruence.tasks.mlflow import pages
-from congruence.tasks.mlflow.evaluations import log_evaluation
-from congruence.tasks.mlflow.pages import described
+from congruence.tasks.mlflow import identity
+from congruence.tasks.mlflow.evaluations import described, log_evaluation
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
@@ -31,7 +30,7 @@ def tracked(tracked: TrackingSettings) -> TrackingSettings:
 
 
 def test_the_view_is_what_servers_with_and_without_named_views_read() -> None:
-    text = pages.view_of_evaluations("test", "price")
+    text = identity.view_of_evaluations("test", "price")
     assert len(text) <= LONGEST_TAG
     tag = json.loads(text)
     packed = tag["state"].removeprefix("deflate;")
@@ -56,8 +55,8 @@ def test_an_evaluation_prepares_its_experiment_and_describes_its_version(
     client = MlflowClient()
     run_id = log_evaluation(make_evaluation(model=VERSION), tracked)
     experiment = client.get_experiment_by_name("congruence/evaluations")
-    key = pages.view_key("test")
-    assert experiment.tags[f"mlflow.sharedViewState.{key}"] == pages.view_of_evaluations("test")
+    key = identity.view_key("test")
+    assert experiment.tags[f"mlflow.sharedViewState.{key}"] == identity.view_of_evaluations("test")
     opened = f"#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={key}"
     assert "Choose a split" in experiment.tags["mlflow.note.content"]
     note = client.get_run(run_id).data.tags["mlflow.note.content"]
@@ -83,7 +82,7 @@ def test_the_ui_names_a_page_for_each_split(
         "evaluations",
         "on",
         "test:",
-        f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?viewStateShareKey={pages.view_key('test')}"
+        f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?viewStateShareKey={identity.view_key('test')}"
         "&workflowType=machine_learning",
     ]
 
@@ -93,7 +92,7 @@ def test_a_description_that_somebody_wrote_stays(make_evaluation: Any, tracked: 
     experiment = client.create_experiment("congruence/evaluations", tags={"mlflow.note.content": "Ours."})
     log_evaluation(make_evaluation(model=VERSION), tracked)
     assert client.get_experiment(experiment).tags["mlflow.note.content"] == "Ours."
-    assert f"mlflow.sharedViewState.{pages.view_key('test')}" in client.get_experiment(experiment).tags
+    assert f"mlflow.sharedViewState.{identity.view_key('test')}" in client.get_experiment(experiment).tags
 
 
 def test_a_version_has_one_entry_for_each_split_and_what_people_wrote_stays(make_evaluation: Any) -> None:

@@ -28,10 +28,9 @@ from congruence.tasks.evaluate.evaluation import performance_report, system_metr
 from congruence.tasks.mlflow import connection, evaluations, runs
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
-from congruence.tasks.mlflow.identity import EvaluationIdentity, finished_evaluations, run_metrics
-from congruence.tasks.mlflow.pages import evaluation_lists, log_failure
+from congruence.tasks.mlflow.identity import EvaluationIdentity, evaluation_lists, finished_evaluations, run_metrics
 from congruence.tasks.mlflow.reading import list_evaluations, logged_versions, read_scores, read_version
-from congruence.tasks.mlflow.runs import RunContent, log_once, open_run, write_parquet
+from congruence.tasks.mlflow.runs import RunContent, log_failure, log_once, open_run, write_parquet
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary, WhatIsWrong
 from congruence.tasks.scores.metrics.registry import SECTIONS, shown
