@@ -255,15 +255,11 @@ def run_metrics(run: Run) -> dict[str, MetricValue]:
 
 def _former_metrics(values: Mapping[str, float]) -> dict[str, MetricValue]:
     """Of a run of a former release, whose metrics stood under their short names, all digits and no sections."""
-
-    def is_bound(name: str) -> bool:
-        stem, _, side = name.rpartition("_")
-        return side in ("low", "high") and stem in values
-
+    bounds = {f"{name}_{side}" for name in values for side in ("low", "high")}
     return {
         name: MetricValue(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
         for name, value in values.items()
-        if "/" not in name and not name.startswith(_FORMER_SECONDS) and not is_bound(name)
+        if "/" not in name and not name.startswith(_FORMER_SECONDS) and name not in bounds
     }
 
 

@@ -26,17 +26,9 @@ _LISTED = 3
 
 @dataclass(frozen=True)
 class Given:
-    """The rows of a call, before anything is made of them.
+    """The rows of a call, before anything is made of them: what ``congruence.evaluate`` is given, and two more.
 
     Attributes:
-        X: a frame, or a matrix (n, d).
-        y: targets (n,) or (n, q), or the name of their column in X.
-        groups, time, weights: a value a row, or the name of a column of X.
-        slices: names of columns of X, or further columns by name.
-        target_name, unit: of the targets.
-        name: of the rows.
-        missing: "leave_out", "mean" or "indicator", see ``EncoderSettings``.
-        inputs: the columns of X that say what is near; by default all that can.
         embeddings: (n, d) in place of what the columns of X give.
         key: what each row is called, or the name of a column of X; by default its number.
     """
@@ -107,10 +99,8 @@ def rows_of(given: Given) -> MemoryRows:
         table[name] = values
     for place, name in enumerate(names):
         table[name] = targets if targets.ndim == 1 else targets[:, place]
-    called = {role: name for name, role in taken.items()}
-    roles: dict[str, Any] = {
-        role: called.get(role, role) for role, values in vars(design).items() if values is not None
-    }
+    roles: dict[str, Any] = {role: role for role, values in vars(design).items() if values is not None}
+    roles |= {role: name for name, role in taken.items() if role != "y"}
     settings = SplitSettings(
         name=given.name, uri="memory", input=used, input_kind="features", target=names, slices=list(slices),
         model_inputs=[str(name) for name in features], **roles,
