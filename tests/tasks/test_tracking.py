@@ -6,6 +6,7 @@ import gc
 import io
 import itertools
 import json
+import tempfile
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -371,16 +372,19 @@ def test_scores_come_back_as_they_were(make_evaluation, versions, settings, spli
         logged_versions("nowhere", [], settings)
 
 
-def test_a_table_that_nobody_released_is_removed_without_a_word(make_evaluation, versions, settings, split):
+def test_a_table_that_nobody_closed_is_removed_without_a_word(
+    make_evaluation, versions, settings, split, monkeypatch, tmp_path
+):
     run_id = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         scores = read_version(run_id, settings).scores
-        place = scores._local()
-        assert place.exists()
+        assert len(scores["key"])
+        assert list(tmp_path.glob("*/scores.parquet"))
         del scores
         gc.collect()
-    assert not place.parent.exists()
+    assert not list(tmp_path.iterdir())
     assert [str(each.message) for each in said if each.category is ResourceWarning] == []
 
 
