@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -26,22 +25,14 @@ _TOLERANCE, _LEAST_EXPECTATION = 1e-11, 0.1
 _CANCELS = 1e-6  # of the larger of two values of a cdf, below which their difference has lost digits
 _DEEPEST = 40  # halvings
 _INTERVALS = 50_000  # at once
-# The rule of Gauss and Kronrod with 7 and 15 nodes (QUADPACK, qk15).
-_HALF_NODES = [0.991455371120812639206854697526329, 0.949107912342758524526189684047851,
-               0.864864423359769072789712788640926, 0.741531185599394439863864773280788,
-               0.586087235467691130294144691693013, 0.405845151377397166906606412076961,
-               0.207784955007898467600689403773245]  # fmt: skip
-_HALF_FINE = [0.022935322010529224963732008058970, 0.063092092629978553290700663189204,
-              0.104790010322250183839876322541518, 0.140653259715525918745189590510238,
-              0.169004726639267902826583426598550, 0.190350578064785409913256402421014,
-              0.204432940075298892414161999234649]  # fmt: skip
-_HALF_COARSE = [0.0, 0.129484966168869693270611432679082, 0.0, 0.279705391489276667901467771423780, 0.0,
-                0.381830050505118944950369775488975, 0.0]  # fmt: skip
-_NODES = np.array([-node for node in _HALF_NODES] + [0.0] + _HALF_NODES[::-1])
-_FINE = np.array([*_HALF_FINE, 0.209482141084727828012999174891714, *_HALF_FINE[::-1]])
-_COARSE = np.array([*_HALF_COARSE, 0.417959183673469387755102040816327, *_HALF_COARSE[::-1]])
+_NODES, _FINE = np.polynomial.legendre.leggauss(15)
+# By a polynomial through all nodes but the middle one: of two rules on the same nodes the difference is the error's.
+_POWERS = np.polynomial.legendre.legvander(np.delete(_NODES, 7), 13)
+_COARSE = np.insert(np.linalg.solve(_POWERS.T, 2.0 * np.eye(14)[0]), 7, 0.0)
 # The cdf of the elements with these numbers: a function of one value for each.
 CdfOf: TypeAlias = Callable[[Array], Callable[[Array], Array]]
+# g_1, ..., g_r: all at values (...), shape (..., r), or those of columns (m,) at values (m, k), shape (m, k).
+Integrand: TypeAlias = Callable[[Array, Array | None], Array]
 
 _TINY = np.finfo(float).tiny
 
@@ -75,17 +66,16 @@ class _Law(Protocol):
     def knots(self) -> Array: ...
 
 
-@lru_cache(maxsize=4)
-def probability_rule(panels: int = 30) -> tuple[Array, Array]:
-    """Nodes p (k,) and weights (k,) on (0, 1), with ``panels`` panels per side halving towards each end.
+@lru_cache(maxsize=1)
+def probability_rule() -> tuple[Array, Array]:
+    """Nodes p (k,) and weights (k,) on (0, 1), in 30 panels per side that halve towards each end.
 
     Gauss-Legendre with eight nodes a panel, fewer the less a panel weighs: 5 below 2^-12, 3 below 2^-20.
     """
-    edges = np.concatenate([[0.0], 0.5 ** np.arange(panels, 0, -1)])
     p, w = [], []
-    for panel, (low, high) in enumerate(pairwise(edges)):
-        inwards = panels - panel
-        nodes, weights = np.polynomial.legendre.leggauss(8 if inwards <= 12 else 5 if inwards <= 20 else 3)
+    for number in range(30, 0, -1):
+        low, high = 0.0 if number == 30 else 0.5 ** (number + 1), 0.5**number
+        nodes, weights = np.polynomial.legendre.leggauss(8 if number <= 12 else 5 if number <= 20 else 3)
         half = (high - low) / 2.0
         p.append(low + half * (1.0 + nodes))
         w.append(half * weights)
@@ -104,14 +94,41 @@ def kernel_expectation(distribution: _Law, kernel: Kernel, nodes: Array) -> Arra
         if isinstance(term, Polynomial):
             total += polynomial_expectation(term, distribution.raw_moments(term.degree), nodes)
         else:
-            cuts = None if isinstance(term, RBF) else nodes
-            total += expectation(distribution, _KernelAt(term, nodes), cuts=cuts, least=_LEAST_EXPECTATION)
+            function, cuts = _kernel_at(term, nodes), None if isinstance(term, RBF) else nodes
+            total += expectation(distribution, function, len(nodes), cuts=cuts, least=_LEAST_EXPECTATION)
     return total
+
+
+def _kernel_at(kernel: Kernel, nodes: Array) -> Integrand:
+    """k(t_j, .)"""
+
+    def values_of(values: Array, columns: Array | None) -> Array:
+        if kernel.is_stationary:
+            distances = np.subtract.outer(values, nodes) if columns is None else values - nodes[columns, None]
+            return np.asarray(kernel(distances.ravel(), np.zeros(1))).reshape(distances.shape)
+        every = np.asarray(kernel(values.ravel(), nodes)).reshape(*values.shape, len(nodes))
+        return every if columns is None else np.take_along_axis(every, columns[:, None, None], axis=2)[..., 0]
+
+    return values_of
 
 
 def raw_moments(distribution: _Law, order: int) -> Array:
     """E Y_i^k for k = 0, ..., order, (n, order + 1)."""
-    return expectation(distribution, Integrand(lambda values: values[..., None] ** np.arange(order + 1), order + 1))
+
+    def powers(values: Array, columns: Array | None) -> Array:
+        return values[..., None] ** np.arange(order + 1) if columns is None else values ** columns[:, None]
+
+    return expectation(distribution, powers, order + 1)
+
+
+def kernel_diagonal(distribution: _Law, kernel: Kernel) -> Array:
+    """E k(Y_i, Y_i), (n,)."""
+
+    def diagonal(values: Array, columns: Array | None) -> Array:
+        found = np.asarray(kernel.diagonal(values.ravel())).reshape(values.shape)
+        return found[..., None] if columns is None else found
+
+    return expectation(distribution, diagonal, 1)[:, 0]
 
 
 def mean_and_std(distribution: _Law) -> tuple[Array, Array]:
@@ -131,55 +148,17 @@ def _nodes(distribution: _Law) -> Iterator[tuple[slice, Array]]:
         yield rows, distribution._probability_nodes if len(blocks) == 1 else distribution[rows].quantile(p[None, :])
 
 
-def kernel_diagonal(distribution: _Law, kernel: Kernel) -> Array:
-    """E k(Y_i, Y_i), (n,)."""
+def expectation(
+    distribution: _Law, function: Integrand, count: int, *, cuts: Array | None = None, least: float = 0.0
+) -> Array:
+    """E g_j(Y_i), shape (n, r), by adaptive Gauss quadrature of g(Q(Phi(z))) phi(z) over normal scores z.
 
-    def at(values: Array) -> Array:
-        return np.asarray(kernel.diagonal(values.ravel())).reshape(*values.shape, 1)
-
-    return expectation(distribution, Integrand(at, 1))[:, 0]
-
-
-class Integrand:
-    """g_1, ..., g_r: ``every`` of values (...), shape (..., r)."""
-
-    def __init__(self, every: Callable[[Array], Array], count: int) -> None:
-        self.every, self.count = every, count
-
-    def one_each(self, values: Array, columns: Array) -> Array:
-        """g_j of values (m, k) with j from ``columns`` (m,), shape (m, k)."""
-        return np.take_along_axis(self.every(values), columns[:, None, None], axis=2)[..., 0]
-
-
-class _KernelAt(Integrand):
-    """k(t_j, .)"""
-
-    def __init__(self, kernel: Kernel, nodes: Array) -> None:
-        super().__init__(self._at_all, len(nodes))
-        self.kernel, self.nodes = kernel, nodes
-
-    def _at_all(self, values: Array) -> Array:
-        if self.kernel.is_stationary:
-            return self._of_distances(np.subtract.outer(values, self.nodes))
-        return np.asarray(self.kernel(values.ravel(), self.nodes)).reshape(*values.shape, self.count)
-
-    def one_each(self, values: Array, columns: Array) -> Array:
-        if self.kernel.is_stationary:
-            return self._of_distances(values - self.nodes[columns, None])
-        return super().one_each(values, columns)
-
-    def _of_distances(self, distances: Array) -> Array:
-        return np.asarray(self.kernel(distances.ravel(), np.zeros(1))).reshape(distances.shape)
-
-
-def expectation(distribution: _Law, function: Integrand, *, cuts: Array | None = None, least: float = 0.0) -> Array:
-    """E g_j(Y_i), shape (n, r), by adaptive Gauss-Kronrod quadrature of g(Q(Phi(z))) phi(z) over normal scores z.
-
-    Panels on which the rules of 7 and 15 nodes differ by more than 1e-11 of the sum of all panels are halved.
+    Panels on which two rules on 15 nodes differ by more than 1e-11 of the sum of all panels are halved.
 
     Args:
         distribution: n distributions of one target.
         function: g.
+        count: r.
         cuts: values (r,) at which g_j may have a kink.
         least: the sum of panels that tolerances refer to, at least.
     """
@@ -189,15 +168,15 @@ def expectation(distribution: _Law, function: Integrand, *, cuts: Array | None =
     half, middle = np.diff(edges) / 2.0, (edges[1:] + edges[:-1]) / 2.0
     z = middle[:, None] + half[:, None] * _NODES
     weights = half[:, None] * np.exp(-0.5 * z * z) / _ROOT_2_PI
-    result = np.empty((len(distribution), function.count))
-    for rows in row_slices(len(distribution), BLOCK_ENTRIES // (z.size * max(1, function.count))):
+    result = np.empty((len(distribution), count))
+    for rows in row_slices(len(distribution), BLOCK_ENTRIES // (z.size * max(1, count))):
         law = distribution[rows]
-        found = function.every(law.quantile(ndtr(z).ravel()[None, :]).reshape(len(law), *z.shape))
+        found = function(law.quantile(ndtr(z).ravel()[None, :]).reshape(len(law), *z.shape), None)
         fine = np.einsum("ipkr,pk->ipr", found, weights * _FINE)
         wrong = np.abs(fine - np.einsum("ipkr,pk->ipr", found, weights * _COARSE))
         tolerance = _TOLERANCE * np.maximum(np.abs(fine).sum(axis=1), least)
         refined = ~(wrong <= tolerance[:, None, :])
-        at = np.tile(middle[None, :, None], (len(law), 1, function.count))
+        at = np.tile(middle[None, :, None], (len(law), 1, count))
         if cuts is not None:
             score = np.clip(ndtri(law.cdf(cuts[None, :])), -_SCORES, _SCORES)[:, None, :]
             inside = (edges[:-1, None] < score) & (score < edges[1:, None])
@@ -227,7 +206,7 @@ def _refine(
         for some in row_slices(len(row), _INTERVALS):
             half, middle = (right[some] - left[some]) / 2.0, (right[some] + left[some]) / 2.0
             z = middle[:, None] + half[:, None] * _NODES
-            found = function.one_each(law[row[some]].quantile(ndtr(z)), column[some])
+            found = function(law[row[some]].quantile(ndtr(z)), column[some])
             weighted = found * (half[:, None] * np.exp(-0.5 * z * z) / _ROOT_2_PI)
             fine = weighted @ _FINE
             done = np.abs(fine - weighted @ _COARSE) <= tolerance[row[some], column[some]]
@@ -286,7 +265,7 @@ def log_mass(law: _Law, low: Array, high: Array, cdf: Callable[[Array], Array] |
                 at = np.floor(low) + 1.0 + np.arange(int(np.ceil(np.max(high - low))))
                 terms = np.where(at <= high, inside.log_prob(at), -np.inf)
             else:
-                nodes, weights = probability_rule(16)
+                nodes, weights = probability_rule()
                 terms = inside.log_prob(low + (high - low) * nodes) + np.log(weights * (high - low))
             found[lost] = logsumexp(terms, axis=1)
     return np.asarray(found)
