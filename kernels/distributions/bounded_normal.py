@@ -20,10 +20,9 @@ from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 from congruence.kernels.arrays import Array, require_parameter, row_slices
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Parametric
-from congruence.kernels.distributions.expectations import BLOCK_ENTRIES
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, average_wave
 from congruence.kernels.distributions.mixture import Mixture
 from congruence.kernels.distributions.samples import Deterministic
-from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.kernel_functions import Kernel
 
 _LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)

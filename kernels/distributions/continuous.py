@@ -21,11 +21,12 @@ from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Parametric, Seed
 from congruence.kernels.distributions.expectations import (
     BLOCK_ENTRIES,
+    average_wave,
     gaussian_expectation,
     has_gaussian_expectation,
     shifted,
+    waves,
 )
-from congruence.kernels.distributions.waves import average_wave, waves
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.rng import stream

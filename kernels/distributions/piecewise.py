@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri, wofz
 
 from congruence.kernels.arrays import Array, as_numbers, require_parameter
 from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution
-from congruence.kernels.distributions.waves import average_wave
+from congruence.kernels.distributions.expectations import average_wave
 from congruence.kernels.errors import InvalidInputError
 
 SUM_TOLERANCE = 1e-4
@@ -314,14 +314,17 @@ def count_below(points: Array, values: Array, *, or_equal: bool) -> Array:
     side = "right" if or_equal else "left"
     if len(points) == 1:
         return np.searchsorted(points[0], values, side=side)  # type: ignore[call-overload,no-any-return]
-    if points.shape[1] * values.shape[1] <= _FEW:
-        compare = np.less_equal if or_equal else np.less
-        passed = np.zeros(values.shape, dtype=np.min_scalar_type(points.shape[1]))  # of wide ones sums take longest
-        for column in points.T:
-            passed += compare(column[:, None], values)
-        return passed.astype(np.intp)
-    found = (np.searchsorted(row, some, side=side) for row, some in zip(points, values, strict=True))  # type: ignore[call-overload]
-    return np.array(list(found), dtype=np.intp).reshape(values.shape)
+    if points.shape[1] * values.shape[1] > _FEW:
+        found = (np.searchsorted(row, some, side=side) for row, some in zip(points, values, strict=True))  # type: ignore[call-overload]
+        return np.array(list(found), dtype=np.intp).reshape(values.shape)
+    compare = np.less_equal if or_equal else np.less
+    if points.shape[1] > 8 * values.shape[1]:
+        counts = [np.count_nonzero(compare(points, column[:, None]), axis=1) for column in values.T]
+        return np.array(counts, dtype=np.intp).reshape(values.shape[::-1]).T
+    passed = np.zeros(values.shape, dtype=np.min_scalar_type(points.shape[1]))  # of wide ones sums take longest
+    for column in points.T:
+        passed += compare(column[:, None], values)
+    return passed.astype(np.intp)
 
 
 def pick(points: Array, index: Array) -> Array:

@@ -13,15 +13,15 @@ import numpy as np
 from congruence.kernels.arrays import Array, align_levels, as_numbers, require_targets, row_slices, to_numpy
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, refuse
-from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, energy_score, mean_distance
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, average_wave, energy_score, mean_distance
 from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
+    count_below,
     cumulative,
     join_points,
     require_masses,
     require_points,
 )
-from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.rng import stream
@@ -194,21 +194,10 @@ class Empirical(PointMasses):
         return cls(*(np.concatenate(column) for column in columns))
 
     def _cdf(self, y: Array) -> Array:
-        return self._count(y, np.less_equal) / self._size
+        return count_below(self._sorted, y, or_equal=True) / self._size
 
     def _cdf_left(self, y: Array) -> Array:
-        return self._count(y, np.less) / self._size
-
-    def _count(self, y: Array, compare: np.ufunc) -> Array:
-        """How many values of each row compare with y (n, k) as asked, (n, k)."""
-        result = np.zeros(y.shape)
-        if self._size < y.shape[1]:
-            for value in self._sorted.T:
-                result += compare(value[:, None], y)
-        else:
-            for column in range(y.shape[1]):
-                result[:, column] = np.count_nonzero(compare(self._sorted, y[:, column, None]), axis=1)
-        return result
+        return count_below(self._sorted, y, or_equal=False) / self._size
 
     def _quantile(self, q: Array) -> Array:
         """The smallest value with at least a share q at or below it."""
@@ -308,7 +297,7 @@ class Samples(Empirical):
         If y is one more draw, its rank among l + 1 is uniform, ties broken at random (Hamill 2001; Gneiting et al.
         2007).
         """
-        counts = (partial(self._count, compare=compare) for compare in (np.less, np.less_equal))
+        counts = (partial(count_below, self._sorted, or_equal=either) for either in (False, True))
         below, at_most = (self._shaped(count, "cdf", y) for count in counts)
         places = self.values.shape[1] + 1.0
         return below / places, (at_most + 1.0) / places
