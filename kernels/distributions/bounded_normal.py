@@ -69,6 +69,25 @@ class BoundedNormal(Parametric):
         c = np.abs(self._c)[:, None]
         return _outwards(c, -self._offset(self.lower[:, None])), _outwards(c, self._offset(self.upper[:, None]))
 
+    @cached_property
+    def _inside(self) -> Array:
+        """The mass of the normal distribution between the bounds, (n,)."""
+        return np.asarray(sum(self._sides)[:, 0] * np.exp(-0.5 * self._c**2 - _LOG_ROOT_2_PI))
+
+    @property
+    def _at_bounds(self) -> tuple[Array, Array]:
+        """The masses at the lower and at the upper bound, (n,) each."""
+        return np.zeros(len(self)), np.zeros(len(self))
+
+    def _crps(self, y: Array) -> Array:
+        """Closed form of Thorarinsdottir and Gneiting (2010), by quadrature where little mass is between the bounds."""
+        scores, remote = np.empty(y.shape), self._inside < _REMOTE
+        if np.any(remote):
+            scores[remote] = quadrature.crps(self[remote], y[remote])
+        masses = (mass[~remote, None] for mass in self._at_bounds)
+        scores[~remote] = scoringrules.crps_gtcnormal(y[~remote], *self[~remote]._columns, *masses)
+        return scores
+
 
 @dataclass(frozen=True, repr=False)
 class TruncatedNormal(BoundedNormal):
@@ -116,18 +135,6 @@ class TruncatedNormal(BoundedNormal):
             mean[rows] = np.einsum("ik,ik->i", weight, t)
             std[rows] = np.sqrt(np.einsum("ik,ik->i", weight, (t - mean[rows, None]) ** 2))
         return mean, std
-
-    def _crps(self, y: Array) -> Array:
-        """Closed form of Thorarinsdottir and Gneiting (2010), by quadrature far in the tails."""
-        scores = np.empty(y.shape)
-        log_mass = np.log(sum(self._sides))[:, 0] - 0.5 * self._c**2 - _LOG_ROOT_2_PI
-        remote = log_mass < np.log(_REMOTE)
-        if np.any(remote):
-            scores[remote] = quadrature.crps(self[remote], y[remote])
-        rows = ~remote
-        if np.any(rows):
-            scores[rows] = scoringrules.crps_gtcnormal(y[rows], *self[rows]._columns)
-        return scores
 
     def characteristic_function(self, t: Array) -> Array:
         t = np.asarray(t, dtype=np.float64)
@@ -185,29 +192,19 @@ class CensoredNormal(BoundedNormal):
     @cached_property
     def _parts(self) -> Mixture:
         """The truncated distribution between the bounds, and a point at each of them."""
-        inside = np.add(*self._sides)[:, 0] * np.exp(-0.5 * self._c**2 - _LOG_ROOT_2_PI)
-        at_lower, at_upper = ndtr((self.lower - self.loc) / self.scale), ndtr((self.loc - self.upper) / self.scale)
         ends = [Deterministic(np.where(np.isfinite(end), end, 0.0)) for end in (self.lower, self.upper)]
-        return Mixture(
-            np.stack([inside, at_lower, at_upper], axis=1), [TruncatedNormal(*self.parameters().values()), *ends]
-        )
+        weights = np.stack([self._inside, *self._at_bounds], axis=1)
+        return Mixture(weights, [TruncatedNormal(*self.parameters().values()), *ends])
+
+    @property
+    def _at_bounds(self) -> tuple[Array, Array]:
+        return ndtr((self.lower - self.loc) / self.scale), ndtr((self.loc - self.upper) / self.scale)
 
     def mean(self) -> Array:
         return self._parts.mean()
 
     def std(self) -> Array:
         return self._parts.std()
-
-    def _crps(self, y: Array) -> Array:
-        """The integrals of Phi^2 below y and of (1 - Phi)^2 above it, between the bounds.
-
-        Thorarinsdottir and Gneiting (2010) divide by masses that vanish where loc is far outside.
-        """
-        loc, scale, lower, upper = self._columns
-        inside = np.clip(y, lower, upper)
-        below = _integrated_square(loc, scale, lower, inside)
-        above = _integrated_square(-loc, scale, -upper, -inside)
-        return np.asarray(np.abs(y - inside) + below + above)
 
     def characteristic_function(self, t: Array) -> Array:
         return self._parts.characteristic_function(t)
@@ -257,22 +254,3 @@ def _outward_offset(c: Array, mass: Array) -> Array:
         narrow = mass * (0.5 * mass + c) < _NARROW
         series = mass * (1.0 + mass * (c / 2.0 + mass * (1.0 / 6.0 + c * c / 3.0)))
     return np.where(narrow, series, np.where(reachable, t, np.inf))
-
-
-def _integrated_square(loc: Array, scale: Array, start: Array, stop: Array) -> Array:
-    """The integral of Phi((s - loc) / scale)^2 from start to stop >= start; start may be -inf."""
-    # Beyond loc the square is nearly 1, and its integral the distance: taken apart, nothing large cancels.
-    distance = np.maximum(stop, loc) - np.maximum(start, loc)
-    return np.asarray(
-        distance + scale * (_square_integral((stop - loc) / scale) - _square_integral((start - loc) / scale))
-    )
-
-
-def _square_integral(z: Array) -> Array:
-    """The integral of Phi^2 up to z, less z where that is positive: z Phi^2 + 2 phi Phi - Phi(2^(1/2) z) / pi^(1/2)."""
-    finite = np.where(np.isfinite(z), z, 0.0)
-    lower, upper = ndtr(finite), ndtr(-finite)
-    square = np.where(finite > 0.0, -upper * (1.0 + lower), lower * lower)
-    density = np.exp(-0.5 * finite * finite - _LOG_ROOT_2_PI)
-    value = finite * square + 2.0 * density * lower - ndtr(np.sqrt(2.0) * finite) / np.sqrt(np.pi)
-    return np.where(z == np.inf, -1.0 / np.sqrt(np.pi), np.where(z == -np.inf, 0.0, value))

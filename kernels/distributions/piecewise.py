@@ -318,7 +318,7 @@ def count_below(points: Array, values: Array, *, or_equal: bool) -> Array:
         found = (np.searchsorted(row, some, side=side) for row, some in zip(points, values, strict=True))  # type: ignore[call-overload]
         return np.array(list(found), dtype=np.intp).reshape(values.shape)
     compare = np.less_equal if or_equal else np.less
-    if points.shape[1] > 8 * values.shape[1]:
+    if points.shape[1] > 16 * values.shape[1]:
         counts = [np.count_nonzero(compare(points, column[:, None]), axis=1) for column in values.T]
         return np.array(counts, dtype=np.intp).reshape(values.shape[::-1]).T
     passed = np.zeros(values.shape, dtype=np.min_scalar_type(points.shape[1]))  # of wide ones sums take longest
