@@ -25,6 +25,7 @@ from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, Sta
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
+from congruence.kernels.distributions.piecewise import count_below, pick
 from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Deterministic, Samples
 from congruence.kernels.errors import InvalidInputError
@@ -110,17 +111,22 @@ class NormalScoreMap:
 
     def below(self, z: Array) -> Array:
         """G(Phi(z)) for normal scores z (n, k)."""
-        return self._shared(ndtr(self.standardised(z)), self.levels, self.shares)
+        return _interpolated(ndtr(self.standardised(z)), self.levels[None, :], self.shares)
 
     def above(self, z: Array) -> Array:
         """1 - G(Phi(z)) with the digits of small numbers."""
-        return self._shared(ndtr(-self.standardised(z)), 1.0 - self.levels[::-1], 1.0 - self.shares[:, ::-1])
+        return _interpolated(ndtr(-self.standardised(z)), *self._mirrored)
+
+    @property
+    def _mirrored(self) -> tuple[Array, Array]:
+        """1 - v and 1 - H(v), which keep the digits that v has lost near 1."""
+        return 1.0 - self.levels[None, ::-1], 1.0 - self.shares[:, ::-1]
 
     def log_slope(self, z: Array) -> Array:
         """log of dG(Phi(z)) / dz over the standard normal density's own constant: log h(v) - t^2 / 2 - log c."""
         t = self.standardised(z)
         density = np.diff(self.shares, axis=1) / np.diff(self.levels)
-        chosen = np.take_along_axis(density, self._segment(ndtr(t), self.levels), axis=1)
+        chosen = pick(density, _segment(self.levels[None, :], ndtr(t)))
         return np.asarray(np.log(chosen) - 0.5 * t * t - np.log(self.factor)[:, None])
 
     def log_between(self, low: Array, high: Array) -> Array:
@@ -131,25 +137,21 @@ class NormalScoreMap:
 
     def inverse(self, p: Array) -> Array:
         """The normal score z with G(Phi(z)) = p, for p (n, k)."""
-        low = self._level(p, self.levels, self.shares)
-        # Above the median from the other end: 1 - v keeps the digits that v has lost.
-        high = self._level(1.0 - p, 1.0 - self.levels[::-1], 1.0 - self.shares[:, ::-1])
-        t = np.where(low <= 0.5, ndtri(low), -ndtri(high))
-        return np.asarray(self.shift[:, None] + self.factor[:, None] * t)
+        low = _interpolated(p, self.shares, self.levels[None, :])
+        high = _interpolated(1.0 - p, *self._mirrored[::-1])
+        return np.asarray(self.shift[:, None] + self.factor[:, None] * _scores(low, high))
 
-    def _shared(self, v: Array, levels: Array, shares: Array) -> Array:
-        k = self._segment(v, levels)
-        left, right = (np.take_along_axis(shares, index, axis=1) for index in (k, k + 1))
-        return np.asarray(left + (v - levels[k]) / (levels[k + 1] - levels[k]) * (right - left))
 
-    def _segment(self, v: Array, levels: Array) -> Array:
-        return np.asarray(np.clip(np.searchsorted(levels, v, side="right") - 1, 0, len(levels) - 2))
+def _segment(points: Array, x: Array) -> Array:
+    """The number of the segment between ``points`` (1 or n, L) in which values x (n, k) lie."""
+    return np.clip(count_below(points, x, or_equal=True) - 1, 0, points.shape[1] - 2)
 
-    def _level(self, p: Array, levels: Array, shares: Array) -> Array:
-        reached = [p >= column[:, None] for column in shares.T[1:-1]] or [np.zeros(p.shape)]
-        k = np.asarray(np.sum(reached, axis=0, dtype=np.intp))
-        left, right = (np.take_along_axis(shares, index, axis=1) for index in (k, k + 1))
-        return np.asarray(levels[k] + (p - left) / (right - left) * (levels[k + 1] - levels[k]))
+
+def _interpolated(x: Array, points: Array, values: Array) -> Array:
+    """The function that has the ``values`` at ``points``, (1 or n, L) each, and is linear between, at x (n, k)."""
+    k = _segment(points, x)
+    start, low = pick(points, k), pick(values, k)
+    return np.asarray(low + (x - start) / (pick(points, k + 1) - start) * (pick(values, k + 1) - low))
 
 
 def _rises(rows: Array) -> Array:
@@ -253,12 +255,17 @@ class Tail:
         """The tail that continues ``law``."""
         levels = ndtr([start, start * NEAR / FAR, np.copysign(np.inf, start)])
         anchor, near, end = np.split(np.asarray(law.quantile(levels[None, :])), 3, axis=1)
-        if isinstance(law, Quantiles):  # its support ends where it was given no more levels
+        if law.quantile_levels is not None:  # its support ends where it was given no more levels
             end = np.full_like(end, np.copysign(np.inf, start))
+        tail = cls(start, anchor, end, np.zeros_like(anchor))
+        return replace(tail, slope=np.where(anchor == end, 0.0, -tail._depth(near) / (FAR - NEAR)))
+
+    def _depth(self, y: Array) -> Array:
+        """How far values y lie beyond the anchor, negative before it, in what is linear in the normal score."""
+        side = np.copysign(1.0, self.start)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logarithm = np.log(np.abs(near - end) / np.abs(anchor - end))
-            rise = np.where(np.isfinite(end), logarithm, np.abs(near - anchor)) / (FAR - NEAR)
-        return cls(start, anchor, end, np.where(anchor == end, 0.0, rise))
+            logarithm = -np.log(np.maximum(side * (self.end - y), 0.0) / np.abs(self.end - self.anchor))
+            return np.where(np.isfinite(self.end), logarithm, side * (y - self.anchor))
 
     def holds(self, y: Array) -> Array:
         """Whether values y (n, k) lie beyond the anchor."""
@@ -266,12 +273,9 @@ class Tail:
 
     def score(self, y: Array) -> Array:
         """Normal scores of values beyond the anchor; infinite at and beyond the end of the support."""
-        side = np.copysign(1.0, self.start)
         with np.errstate(divide="ignore", invalid="ignore"):
-            left = side * (self.end - y)
-            logarithmic = np.log(np.maximum(left, 0.0) / np.abs(self.end - self.anchor)) / -self.slope
-            steps = np.where(np.isfinite(self.end), logarithmic, np.abs(y - self.anchor) / self.slope)
-        return np.asarray(self.start + side * np.where(self.slope > 0.0, steps, np.inf))
+            steps = np.where(self.slope > 0.0, self._depth(y) / self.slope, np.inf)
+        return np.asarray(self.start + np.copysign(steps, self.start))
 
     def value(self, z: Array) -> Array:
         """The quantile at normal scores beyond ``start``."""
@@ -380,12 +384,12 @@ class Recalibrated(_ThroughMap, Distribution):
 
     @cached_property
     def _continued(self) -> Continued:
-        return Continued(self._whole)
-
-    @cached_property
-    def _whole(self) -> Distribution:
         """The base with tails to read the map in; what is stated are the cells of the base."""
-        return _with_tails(self.base)
+        return Continued(_with_tails(self.base))
+
+    @property
+    def _whole(self) -> Distribution:
+        return self._continued.law
 
     def has_density(self) -> bool:
         return self._whole.has_density()
