@@ -42,9 +42,9 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.recalibration.recalibration_map import (
     LARGEST_SCORE,
     Design,
+    Fitted,
     Form,
     InputFeatures,
-    Moves,
     NormalScores,
     RecalibrationMap,
     fit_moves,
@@ -145,7 +145,7 @@ def _chosen_form(features: Array, scores: NormalScores, fold: Array, within: Arr
     designs = {k: Design(features[~held]) for k, held in outside.items()}
     in_turn = None if within is None else np.concatenate([within[held] for held in outside.values()])
     form = first
-    moves: dict[tuple[Any, ...], Moves] = {}
+    moves: dict[tuple[Any, ...], Fitted] = {}
     parts: list[tuple[str, Sequence[Any]]] = [("shift", RIDGES), ("factor", RIDGES), ("shape", SHAPES)]
     for part, changes in parts:
         options = (None, *changes)

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.lapack import dpotrs
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels import kernel_functions
@@ -253,12 +252,8 @@ class Design:
     def solve(self, rhs: Array, ridge: float) -> Array:
         """(F_c'F_c + ridge)^-1 rhs for centred features F_c."""
         if ridge not in self._factors:
-            gram = self._gram.copy()
-            gram[np.diag_indices_from(gram)] += ridge
-            factor, lower = scipy.linalg.cho_factor(gram)
-            self._factors[ridge] = partial(dpotrs, factor, lower=lower)
-        # What scipy.linalg.cho_solve calls: around it that takes as long again for a few hundred features.
-        return np.asarray(self._factors[ridge](rhs)[0])
+            self._factors[ridge] = scipy.linalg.cho_factor(self._gram + ridge * np.eye(len(self._gram)))
+        return np.asarray(scipy.linalg.cho_solve(self._factors[ridge], rhs, check_finite=False))
 
     def regress(self, values: Array, ridge: float) -> tuple[Array, Array]:
         """Constants (c,) and slopes (k, c) for values (n, c); an infinite ridge leaves the constants."""
@@ -304,23 +299,21 @@ class NormalScores:
 
 @dataclass(frozen=True)
 class Fitted:
-    """b, log c and H - identity at the inner levels as linear functions of the features: L columns in all."""
+    """b, log c and H - identity at the inner levels as linear functions of the features: L columns in all.
 
-    constants: Array
-    slopes: Array
-
-    def at(self, features: Array) -> Array:
-        """The values of some rows, (n, L)."""
-        return np.asarray(self.constants + features @ self.slopes)
-
-
-@dataclass(frozen=True)
-class Moves:
-    """b and log c as linear functions of the features, (2,) and (k, 2), and the scores that they leave, (n,)."""
+    Attributes:
+        constants: (L,).
+        slopes: (k, L).
+        left: what b and c leave of the scores that were fitted, (n,).
+    """
 
     constants: Array
     slopes: Array
     left: Array
+
+    def at(self, features: Array) -> Array:
+        """The values of some rows, (n, L)."""
+        return np.asarray(self.constants + features @ self.slopes)
 
 
 def fit_parts(design: Design, scores: NormalScores, form: Form) -> Fitted:
@@ -328,9 +321,9 @@ def fit_parts(design: Design, scores: NormalScores, form: Form) -> Fitted:
     return fit_shape(design, fit_moves(design, scores, form), form)
 
 
-def fit_moves(design: Design, scores: NormalScores, form: Form) -> Moves:
+def fit_moves(design: Design, scores: NormalScores, form: Form) -> Fitted:
     """b, then log c given b: of a form its shift and factor alone."""
-    constants, slopes = np.zeros(2), np.zeros((design.features.shape[1], 2))
+    constants, slopes = np.zeros(len(LEVELS)), np.zeros((design.features.shape[1], len(LEVELS)))
     shift, factor = np.zeros(len(scores)), np.ones(len(scores))
     z = scores.drawn(shift, factor)
     moves = form.shift is not None or form.factor is not None
@@ -343,20 +336,19 @@ def fit_moves(design: Design, scores: NormalScores, form: Form) -> Moves:
             constants[1], slopes[:, 1] = _log_spread(design, z - shift, form.factor, slopes[:, 1])
             factor = np.exp(constants[1] + design.features @ slopes[:, 1])
         z = scores.drawn(shift, factor)
-    return Moves(constants, slopes, (z - shift) / factor)
+    return Fitted(constants, slopes, (z - shift) / factor)
 
 
-def fit_shape(design: Design, moves: Moves, form: Form) -> Fitted:
+def fit_shape(design: Design, moves: Fitted, form: Form) -> Fitted:
     """H given b and log c: of a form its shape alone."""
-    width = len(LEVELS)
-    constants, slopes = np.zeros(width), np.zeros((design.features.shape[1], width))
-    constants[:2], slopes[:, :2] = moves.constants, moves.slopes
-    if form.shape is not None:
-        ridge, share = form.shape
-        below = ndtr(moves.left)[:, None] <= LEVELS[1:-1]
-        constant, slope = design.regress(below - LEVELS[1:-1], ridge)
-        constants[2:], slopes[:, 2:] = share * constant, share * slope
-    return Fitted(constants, slopes)
+    if form.shape is None:
+        return moves
+    ridge, share = form.shape
+    below = ndtr(moves.left)[:, None] <= LEVELS[1:-1]
+    constant, slope = design.regress(below - LEVELS[1:-1], ridge)
+    constants, slopes = moves.constants.copy(), moves.slopes.copy()
+    constants[2:], slopes[:, 2:] = share * constant, share * slope
+    return replace(moves, constants=constants, slopes=slopes)
 
 
 def _log_spread(design: Design, residuals: Array, ridge: float, start: Array) -> tuple[float, Array]:
