@@ -364,12 +364,39 @@ class Distribution(ABC):
         return {name: np.asarray(held[name]) for name in self.parameter_names() if name in held}
 
 
-class Parametric(Distribution):
-    """A family whose dataclass fields are parameter arrays (n,): checks them, broadcasts them, slices them."""
+class ByRows(Distribution):
+    """A family whose dataclass fields are arrays (n, ...) of its rows."""
+
+    _argument_names: ClassVar[dict[str, str]] = {}  # of fields that the constructor calls otherwise
+
+    def parameters(self) -> dict[str, Array]:
+        """The parameter arrays by the constructor's names."""
+        names = [item.name for item in fields(self)]  # type: ignore[arg-type]
+        return {self._argument_names.get(name, name): getattr(self, name) for name in names}
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def __getitem__(self, rows: Any) -> Self:
+        chosen = object.__new__(type(self))  # what was checked once stays right
+        for item in fields(self):  # type: ignore[arg-type]
+            held = getattr(self, item.name)
+            some = held[rows]
+            chosen._hold(**{item.name: some if some.ndim == held.ndim else some[None]})
+        return chosen
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """See Distribution; vectors need the same number of values in all parts."""
+        columns = zip(*(part.parameters().values() for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
+
+class Parametric(ByRows):
+    """A family of parameters (n,) for each row: checks them and broadcasts them."""
 
     _above_zero: ClassVar[dict[str, str]] = {}  # parameters above 0, and what is expected of each
     _may_be_infinite: ClassVar[tuple[str, ...]] = ()
-    _argument_names: ClassVar[dict[str, str]] = {}  # of fields that the constructor calls otherwise
 
     def __post_init__(self) -> None:
         family = type(self).__name__
@@ -388,11 +415,6 @@ class Parametric(Distribution):
     def _check(self) -> None:
         """Raise InvalidInputError where a parameter is outside its domain otherwise than by not being positive."""
 
-    def parameters(self) -> dict[str, Array]:
-        """The parameter arrays by the constructor's names."""
-        names = [item.name for item in fields(self)]  # type: ignore[arg-type]
-        return {self._argument_names.get(name, name): getattr(self, name) for name in names}
-
     @property
     def _law(self) -> Sequence[Array]:
         """The parameters in order, as the formulas take them, (n,)."""
@@ -402,19 +424,6 @@ class Parametric(Distribution):
     def _columns(self) -> list[Array]:
         """The same beside values of each row, (n, 1)."""
         return [values[:, None] for values in self._law]
-
-    def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
-
-    def __getitem__(self, rows: Any) -> Self:
-        chosen = object.__new__(type(self))  # what was checked once stays right
-        chosen._hold(**{item.name: np.atleast_1d(getattr(self, item.name)[rows]) for item in fields(self)})  # type: ignore[arg-type]
-        return chosen
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        columns = zip(*(part.parameters().values() for part in parts), strict=True)
-        return cls(*(np.concatenate(column) for column in columns))
 
 
 def snake_case(name: str) -> str:

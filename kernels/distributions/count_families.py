@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.special
@@ -207,6 +207,7 @@ class DoublePoisson(Count):
     """
 
     _above_zero: ClassVar = {"mu": "a positive mean", "phi": "a positive number"}
+    _kept: ClassVar[tuple[str, ...]] = ("_window", "_law")
     _argument_names: ClassVar[dict[str, str]] = {"mu": "mean", "phi": "inverse_dispersion"}
 
     mu: Array
@@ -246,12 +247,6 @@ class DoublePoisson(Count):
             weight = _log_weight(support[None, :], self.mu[rows, None], self.phi[rows, None])
             total[rows] = scipy.special.logsumexp(weight, axis=1)
         return self.mu, self.phi, total
-
-    def __getitem__(self, rows: Any) -> DoublePoisson:
-        chosen = super().__getitem__(rows)
-        if "_law" in vars(self):
-            chosen.__dict__["_law"] = tuple(np.atleast_1d(values[rows]) for values in self._law)
-        return chosen
 
     def _log_mass(self, k: Array) -> Array:
         mu, phi, total = self._columns

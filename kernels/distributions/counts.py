@@ -41,6 +41,7 @@ class Count(Parametric):
     """
 
     is_discrete = True
+    _kept: ClassVar[tuple[str, ...]] = ("_window",)  # tuples of arrays (n,) that selections of rows take over
 
     @abstractmethod
     def _log_mass(self, k: Array) -> Array:
@@ -79,8 +80,8 @@ class Count(Parametric):
 
     def __getitem__(self, rows: Any) -> Self:
         chosen = super().__getitem__(rows)
-        if "_window" in vars(self):
-            chosen._hold(_window=tuple(np.atleast_1d(end[rows]) for end in self._window))
+        for name in {*self._kept} & {*vars(self)}:
+            chosen._hold(**{name: tuple(np.atleast_1d(values[rows]) for values in vars(self)[name])})
         return chosen
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from congruence.kernels.arrays import (
     to_numpy,
 )
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, refuse
+from congruence.kernels.distributions.base import ByRows, Distribution, Seed, Uniforms, refuse
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.expectations import (
@@ -279,7 +279,7 @@ def _of_one_target(method: Callable[..., Array]) -> Callable[..., Array]:
 
 
 @dataclass(frozen=True, repr=False)
-class MultivariateNormal(Distribution):
+class MultivariateNormal(ByRows):
     """N(loc, diag(scale^2)) on q targets: ``loc`` and ``scale`` (n, q).
 
     ``cdf`` is the joint one. The energy score, and kernels other than RBF, Laplacian, Matern, polynomials and their
@@ -312,16 +312,6 @@ class MultivariateNormal(Distribution):
     @property
     def dimension(self) -> int:
         return int(self.loc.shape[1])
-
-    def __len__(self) -> int:
-        return len(self.loc)
-
-    def __getitem__(self, rows: Any) -> Self:
-        return type(self)(*(values[rows].reshape(-1, self.dimension) for values in (self.loc, self.scale)))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        return cls(np.concatenate([part.loc for part in parts]), np.concatenate([part.scale for part in parts]))
 
     def _standardize(self, y: Any) -> Array:
         return np.asarray((as_vectors(y, len(self), self.dimension) - self.loc) / self.scale)

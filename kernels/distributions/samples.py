@@ -12,7 +12,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, align_levels, as_numbers, require_targets, row_slices, to_numpy
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, refuse
+from congruence.kernels.distributions.base import ByRows, Distribution, Seed, Uniforms, refuse
 from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, average_wave, energy_score, mean_distance
 from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
@@ -154,7 +154,7 @@ def _student_cdf(z: Array) -> Array:
     return np.asarray(0.5 + (root / (1.0 + root**2) + np.arctan(root)) / np.pi)
 
 
-class Empirical(PointMasses):
+class Empirical(PointMasses, ByRows):
     """Mass 1/l on each of l values a row, ``_atoms`` (n, l) or (n, l, q): a dataclass of one array."""
 
     @property
@@ -176,22 +176,8 @@ class Empirical(PointMasses):
     def dimension(self) -> int:
         return 1 if self._atoms.ndim == 2 else int(self._atoms.shape[2])
 
-    def __len__(self) -> int:
-        return len(self._atoms)
-
-    def __getitem__(self, rows: Any) -> Self:
-        (held,) = self.parameters().values()
-        chosen = held[rows]
-        return type(self)(*[chosen[None] if chosen.ndim < held.ndim else chosen])
-
     def translated(self, by: float) -> Self:
         return type(self)(*(held + by for held in self.parameters().values()))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution; all parts need the same number of values."""
-        columns = zip(*(part.parameters().values() for part in parts), strict=True)
-        return cls(*(np.concatenate(column) for column in columns))
 
     def _cdf(self, y: Array) -> Array:
         return count_below(self._sorted, y, or_equal=True) / self._size
