@@ -368,6 +368,7 @@ class ByRows(Distribution):
     """A family whose dataclass fields are arrays (n, ...) of its rows."""
 
     _argument_names: ClassVar[dict[str, str]] = {}  # of fields that the constructor calls otherwise
+    _shared: ClassVar[tuple[str, ...]] = ()  # fields that are those of all rows, unless they have two axes
 
     def parameters(self) -> dict[str, Array]:
         """The parameter arrays by the constructor's names."""
@@ -381,8 +382,10 @@ class ByRows(Distribution):
         chosen = object.__new__(type(self))  # what was checked once stays right
         for item in fields(self):  # type: ignore[arg-type]
             held = getattr(self, item.name)
-            some = held[rows]
-            chosen._hold(**{item.name: some if some.ndim == held.ndim else some[None]})
+            if item.name not in self._shared or np.ndim(held) > 1:
+                some = held[rows]
+                held = some if some.ndim == held.ndim else some[None]
+            chosen._hold(**{item.name: held})
         return chosen
 
     @classmethod

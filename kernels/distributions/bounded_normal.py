@@ -7,7 +7,6 @@ keep digits that differences of normal probabilities have not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -72,7 +71,7 @@ class BoundedNormal(Parametric):
     @cached_property
     def _inside(self) -> Array:
         """The mass of the normal distribution between the bounds, (n,)."""
-        return np.asarray(sum(self._sides)[:, 0] * np.exp(-0.5 * self._c**2 - _LOG_ROOT_2_PI))
+        return np.asarray(np.add(*self._sides)[:, 0] * np.exp(-0.5 * self._c**2 - _LOG_ROOT_2_PI))
 
     @property
     def _at_bounds(self) -> tuple[Array, Array]:
@@ -175,15 +174,12 @@ class CensoredNormal(BoundedNormal):
         return np.where((y < lower) | (y > upper), -np.inf, result)
 
     def _cdf(self, y: Array) -> Array:
-        return self._below(y, np.less, np.greater_equal)
+        loc, scale, lower, upper = self._columns
+        return np.where(y < lower, 0.0, np.where(y >= upper, 1.0, ndtr((y - loc) / scale)))
 
     def _cdf_left(self, y: Array) -> Array:
-        return self._below(y, np.less_equal, np.greater)
-
-    def _below(self, y: Array, none: Callable[..., Array], every: Callable[..., Array]) -> Array:
         loc, scale, lower, upper = self._columns
-        inside = ndtr((y - loc) / scale)
-        return np.where(none(y, lower), 0.0, np.where(every(y, upper), 1.0, inside))
+        return np.where(y <= lower, 0.0, np.where(y > upper, 1.0, ndtr((y - loc) / scale)))
 
     def _quantile(self, q: Array) -> Array:
         loc, scale, lower, upper = self._columns

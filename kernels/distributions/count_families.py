@@ -262,12 +262,9 @@ class DoublePoisson(Count):
         """The mass at most k, or beyond k, each added up from its own end."""
         result = np.empty(k.shape)
         for rows, support, mass in self.tables():
-            none = np.zeros((len(rows), 1))
-            if upwards:
-                sums = np.concatenate([none, np.cumsum(mass, axis=1)], axis=1)
-            else:
-                sums = np.concatenate([np.cumsum(mass[:, ::-1], axis=1)[:, ::-1], none], axis=1)
-            place = np.clip(k[rows] - support[0] + 1.0, 0.0, float(len(support))).astype(np.intp)
+            sums = np.pad(np.cumsum(mass if upwards else mass[:, ::-1], axis=1), ((0, 0), (1, 0)))
+            counted = np.clip(k[rows] - support[0] + 1.0, 0.0, float(len(support))).astype(np.intp)
+            place = counted if upwards else len(support) - counted
             result[rows] = np.minimum(np.take_along_axis(sums, place, axis=1), 1.0)
         return result
 

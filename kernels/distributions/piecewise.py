@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri, wofz
 
 from congruence.kernels.arrays import Array, as_numbers, require_parameter
-from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution
+from congruence.kernels.distributions.base import KNOT_LEVELS, ByRows
 from congruence.kernels.distributions.expectations import average_wave
 from congruence.kernels.errors import InvalidInputError
 
@@ -26,7 +26,7 @@ _ROOT_2 = float(np.sqrt(2.0))
 _ROOT_2_PI = float(np.sqrt(2.0 * np.pi))
 
 
-class PiecewiseLinear(Distribution):
+class PiecewiseLinear(ByRows):
     """A family gives ``_points`` and ``_levels``, and ``_tails`` where mass lies beyond the outer points."""
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from scipy.special import erfinv, ndtr, ndtri
@@ -49,6 +49,8 @@ class Quantiles(PiecewiseLinear):
     Equal neighbours are a point of mass: then there is no density (``has_density``). Values that decrease with the
     level (crossing quantiles) are refused; ``Quantiles.rearranged`` sorts them first.
     """
+
+    _shared: ClassVar[tuple[str, ...]] = ("levels", "tails")
 
     levels: Array
     values: Array
@@ -159,10 +161,6 @@ class Quantiles(PiecewiseLinear):
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, rows: Any) -> Self:
-        crossed = np.atleast_1d(np.asarray(self.crossed)[rows])
-        return type(self)(self.levels, np.atleast_2d(self.values[rows]), self.tails, crossed)
-
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """See Distribution; all parts need the same levels and tails."""
@@ -245,6 +243,8 @@ class Histogram(PiecewiseLinear):
     networks (Mueller et al. 2022). Probabilities must sum to 1 within 1e-4 and are then normalised.
     """
 
+    _shared: ClassVar[tuple[str, ...]] = ("borders", "tail_share")
+
     borders: Array
     probabilities: Array
     tail_share: Array | float = 0.0
@@ -324,10 +324,6 @@ class Histogram(PiecewiseLinear):
 
     def __len__(self) -> int:
         return len(self.probabilities)
-
-    def __getitem__(self, rows: Any) -> Self:
-        borders = self.borders if self.borders.ndim == 1 else np.atleast_2d(self.borders[rows])
-        return type(self)(borders, np.atleast_2d(self.probabilities[rows]), self.tail_share)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:

@@ -144,7 +144,7 @@ class NormalScoreMap:
 
 def _segment(points: Array, x: Array) -> Array:
     """The number of the segment between ``points`` (1 or n, L) in which values x (n, k) lie."""
-    return np.clip(count_below(points, x, or_equal=True) - 1, 0, points.shape[1] - 2)
+    return np.asarray(np.clip(count_below(points, x, or_equal=True) - 1, 0, points.shape[1] - 2))
 
 
 def _interpolated(x: Array, points: Array, values: Array) -> Array:
@@ -265,7 +265,7 @@ class Tail:
         side = np.copysign(1.0, self.start)
         with np.errstate(divide="ignore", invalid="ignore"):
             logarithm = -np.log(np.maximum(side * (self.end - y), 0.0) / np.abs(self.end - self.anchor))
-            return np.where(np.isfinite(self.end), logarithm, side * (y - self.anchor))
+            return np.asarray(np.where(np.isfinite(self.end), logarithm, side * (y - self.anchor)))
 
     def holds(self, y: Array) -> Array:
         """Whether values y (n, k) lie beyond the anchor."""

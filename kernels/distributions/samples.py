@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -39,7 +39,7 @@ _LOG_AT_0 = float(np.log(2.0 / (np.pi * np.sqrt(3.0))))  # of the density of Stu
 _SMALLEST = float(np.finfo(np.float64).tiny)
 
 
-class PointMasses(Distribution):
+class PointMasses(ByRows):
     """Masses on points of each row: a family gives ``_atoms``, ``_shares``, ``_quartiles``, and what needs an order.
 
     Log scores are those of a density: each point is smoothed by Student's t with 3 degrees of freedom. Normal tails
@@ -154,7 +154,7 @@ def _student_cdf(z: Array) -> Array:
     return np.asarray(0.5 + (root / (1.0 + root**2) + np.arctan(root)) / np.pi)
 
 
-class Empirical(PointMasses, ByRows):
+class Empirical(PointMasses):
     """Mass 1/l on each of l values a row, ``_atoms`` (n, l) or (n, l, q): a dataclass of one array."""
 
     @property
@@ -352,6 +352,7 @@ class WeightedSamples(PointMasses, PiecewiseLinear):
     """
 
     states_tails = False
+    _shared: ClassVar[tuple[str, ...]] = ("support",)
 
     support: Array
     weights: Array
@@ -389,10 +390,6 @@ class WeightedSamples(PointMasses, PiecewiseLinear):
 
     def __len__(self) -> int:
         return len(self.weights)
-
-    def __getitem__(self, rows: Any) -> Self:
-        support = self.support if self.support.ndim == 1 else np.atleast_2d(self.support[rows])
-        return type(self)(support, np.atleast_2d(self.weights[rows]))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
