@@ -32,7 +32,7 @@ _NODES = 96
 
 @dataclass(frozen=True, repr=False)
 class BoundedNormal(Parametric):
-    """Parameters, their checks, and standard units."""
+    """Parameters, their checks, standard units, and the CRPS."""
 
     _above_zero: ClassVar = {"scale": "a positive standard deviation"}
     _may_be_infinite: ClassVar[tuple[str, ...]] = ("lower", "upper")

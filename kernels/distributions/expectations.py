@@ -93,18 +93,6 @@ def from_factorial(factorial: Sequence[Any], rows: int) -> Array:
     return np.asarray(columns @ second.T)
 
 
-def from_cumulants(cumulants: Sequence[Array]) -> list[Array]:
-    """Moments 0, ..., order from cumulants 1, ..., order."""
-    moments = [np.ones_like(cumulants[0])]
-    for k in range(1, len(cumulants) + 1):
-        moments.append(
-            np.asarray(
-                sum(scipy.special.binom(k - 1, i - 1) * cumulants[i - 1] * moments[k - i] for i in range(1, k + 1))
-            )
-        )
-    return moments
-
-
 BLOCK_ENTRIES = 2_000_000  # numbers per temporary array: 16 MB in float64
 _STEP = 0.3  # of log T: the rule errs by about exp(-pi^2 / step)
 _NEGLIGIBLE = 1e-13
@@ -153,14 +141,14 @@ def _of_term(kernel: Kernel, loc: Array, variance: Array, others: Array, other_v
 
 def point_values(kernel: Kernel, points: Array, others: Array) -> Array:
     """[k(x_i, z_j)] for points (n, q) and others (m, q), with distances that do not cancel."""
-    return np.asarray(sum(_term_values(term, points, others) for term in kernel.terms))
-
-
-def _term_values(kernel: Kernel, points: Array, others: Array) -> Array:
-    if isinstance(kernel, Matern):  # the root of a squared distance that rounds to 1e-16 is 1e-8
-        distances = cdist(points, others)
-        return np.asarray(kernel(np.zeros((1, 1)), distances.reshape(-1, 1))).reshape(distances.shape)
-    return np.asarray(kernel(points, others))
+    total = np.zeros((len(points), len(others)))
+    for term in kernel.terms:
+        if isinstance(term, Matern):  # the root of a squared distance that rounds to 1e-16 is 1e-8
+            distances = cdist(points, others)
+            total += np.asarray(term(np.zeros((1, 1)), distances.reshape(-1, 1))).reshape(distances.shape)
+        else:
+            total += np.asarray(term(points, others))
+    return total
 
 
 def normal_polynomial_diagonal(kernel: Polynomial, loc: Array, variance: Array) -> Array:
@@ -174,8 +162,12 @@ def normal_polynomial_diagonal(kernel: Polynomial, loc: Array, variance: Array) 
 
 def _polynomial(kernel: Polynomial, cumulants: list[Array], dimension: int) -> Array:
     """E (gamma S + coef0)^degree for S with these cumulants."""
+    moments = [np.ones_like(cumulants[0])]
+    for k in range(1, len(cumulants) + 1):
+        terms = (scipy.special.binom(k - 1, i) * cumulants[i] * moments[k - 1 - i] for i in range(k))
+        moments.append(np.asarray(sum(terms)))
     weights = coefficients(kernel, dimension)
-    return np.asarray(sum(weight * moment for weight, moment in zip(weights, from_cumulants(cumulants), strict=True)))
+    return np.asarray(sum(weight * moment for weight, moment in zip(weights, moments, strict=True)))
 
 
 def _product_cumulants(order: int, a: Array, v: Array, b: Array, w: Array) -> list[Array]:
