@@ -22,7 +22,6 @@ from congruence.kernels.distributions.base import ByRows, Distribution, Seed, Un
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.expectations import (
-    BLOCK_ENTRIES,
     energy_score,
     gaussian_expectation,
     has_gaussian_expectation,
@@ -31,7 +30,7 @@ from congruence.kernels.distributions.expectations import (
 )
 from congruence.kernels.distributions.piecewise import require_masses
 from congruence.kernels.distributions.quadrature import smallest_reaching
-from congruence.kernels.distributions.samples import as_vectors
+from congruence.kernels.distributions.samples import Samples, as_vectors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.rng import stream
@@ -393,8 +392,7 @@ class MultivariateNormal(ByRows):
         """See Distribution: closed form of polynomials, else over fixed points."""
         if isinstance(kernel, Polynomial):
             return normal_polynomial_diagonal(kernel, self.loc, self.scale**2)
-        points = self._points()
-        return np.asarray(kernel.diagonal(points.reshape(-1, self.dimension)).reshape(points.shape[:2]).mean(axis=1))
+        return Samples(self._points()).kernel_diagonal(kernel)
 
     @_of_one_target
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
@@ -407,12 +405,7 @@ class MultivariateNormal(ByRows):
             return result
         if len(kernel.terms) > 1:
             return np.asarray(sum(self.kernel_expectation(term, nodes) for term in kernel.terms))
-        result = np.empty((len(self), len(nodes)))
-        for rows in row_slices(len(self), BLOCK_ENTRIES // (_POINTS * max(1, len(nodes)))):
-            points = self[rows]._points()
-            gram = np.asarray(kernel(points.reshape(-1, self.dimension), nodes))
-            result[rows] = gram.reshape(len(points), _POINTS, -1).mean(axis=1)
-        return result
+        return Samples(self._points()).kernel_expectation(kernel, nodes)
 
 
 @lru_cache(maxsize=8)
