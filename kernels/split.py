@@ -232,9 +232,8 @@ class Split:
                 "query: calibration_test is of the split's own rows; prepare the split without query points"
             )
         prepared = self._calibration if draws is None else self._calibrated(CalibrationSettings(draws=draws))
-        known = self.dependence or RowDependence()
-        design = {"groups": known.groups, "time": known.time, "weights": self.weights}
-        return prepared.test_version(y, predictive, keys=keys, seed=seed, **design)
+        known, counts = self.dependence, self.weights
+        return prepared.test_version(y, predictive, keys=keys, seed=seed, dependence=known, weights=counts)
 
     def local_calibration(
         self, y: Any, predictive: Distribution, query: Any | None = None, *, keys: Any | None = None, seed: int = 0

@@ -11,7 +11,7 @@ up to ``SAMPLE_ROWS``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -115,15 +115,14 @@ class KernelColumns:
     RBF kernels with the same landmarks, one after the other, share their squared distances.
     """
 
-    def __init__(self, x: Array, bases: Iterable[Basis]) -> None:
-        plain, moved = TilePoints(x), None
+    def __init__(self, x: Array, bases: Sequence[Basis]) -> None:
+        centers = [of.center for of in bases if of.center is not None]
+        plain = TilePoints(x)
+        moved = TilePoints(x - centers[0]) if centers else plain  # stationary kernels share their centre
         self._parts: list[tuple[Basis, TileMaker | None, TilePoints, TilePoints]] = []
         for of in bases:
-            if of.center is not None and moved is None:
-                moved = TilePoints(x - of.center)  # stationary kernels share their centre
-            points = plain if of.center is None or moved is None else moved
             maker = None if of.kernel is None else TileMaker(of.kernel, x.shape[1])
-            self._parts.append((of, maker, points, TilePoints(of.landmarks)))
+            self._parts.append((of, maker, plain if of.center is None else moved, TilePoints(of.landmarks)))
 
     def at(self, rows: slice) -> list[Array]:
         """Returns the columns of each basis, (rows, m); a tile's memory may be used again."""
@@ -201,12 +200,11 @@ class Bases:
         if with_protocol:
             moved = None if protocol.input_kernel.center(sample) is None else center
             found.append(Basis.of(PROTOCOL, protocol.input_kernel, sample, moved, count, seed))
-        narrowest: Basis | None = None
-        for share in DISTANCES if gamma is not None else ():
-            kernel = RBF(float(gamma) / share**2)  # type: ignore[arg-type]
-            if narrowest is None:  # whose landmarks cover the inputs for the wider ones
-                narrowest = Basis.of("", kernel, sample, center, count, seed)
-            found.append(replace(narrowest, name=distance_name(share), kernel=kernel))
+        if gamma is not None:
+            kernels = {distance_name(share): RBF(gamma / share**2) for share in DISTANCES}
+            # The landmarks of the narrowest one cover the inputs for the wider ones.
+            narrowest = Basis.of("", next(iter(kernels.values())), sample, center, count, seed)
+            found += [replace(narrowest, name=name, kernel=kernel) for name, kernel in kernels.items()]
         return cls(settings, protocol, tuple(found), n, seed, sample.dtype)
 
     def spanned(self, sums: BlockSums) -> Bases:
@@ -281,18 +279,17 @@ OWN = "own quantiles"
 _ROWS = 8192
 
 
-def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> Array | None:
-    """What a version says of every row, for its own basis: quantiles at ``levels``, (n, q); None for no levels.
+def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> Array:
+    """What a version says of every row, for its own basis: quantiles at ``levels``, (n, q).
 
     Of draws (``Samples``) those of the target and the l draws together. Given the draws alone, the place of the target
     among them is not uniform under the truth (wide draws leave it in their middle); given all l + 1 values it is.
     """
     if not levels:
-        return None
-    wanted = np.asarray(levels)[None, :]
-    values = predictive.draws
+        return np.empty((len(predictive), 0))
+    wanted, values = np.asarray(levels)[None, :], predictive.draws
     if values is None:
-        return np.asarray(predictive.predictive_quantile(wanted))
+        return np.asarray(predictive.predictive_quantile(wanted), dtype=np.float64)
     targets = matched_targets(predictive, y)
     parts = (np.column_stack([values[rows], targets[rows]]) for rows in row_slices(len(targets), _ROWS))
     return np.concatenate([Samples(part).predictive_quantile(wanted) for part in parts])
@@ -312,16 +309,7 @@ def own_basis(points: Array, settings: CalibrationSettings, *, dtype: Any, seed:
     return Basis.of(OWN, RBF(gamma), points, np.median(points, axis=0), count, seed)
 
 
-class OwnColumns(KernelColumns):
-    """Columns of a version's own basis at the rows of a block, from its quantiles there, (rows, q).
-
-    Attributes:
-        unbounded: how many rows have quantiles that are not finite: with any the version has no basis of its own.
-    """
-
-    def __init__(self, basis: Basis, quantiles: Array) -> None:
-        bad = np.asarray(~np.isfinite(quantiles).all(axis=1))
-        assert basis.center is not None
-        finite = np.where(bad[:, None], basis.center, quantiles).astype(basis.landmarks.dtype)
-        self.unbounded = int(np.count_nonzero(bad))
-        super().__init__(finite, [basis])
+def own_columns(basis: Basis, quantiles: Array) -> KernelColumns:
+    """Columns of a version's own basis at some rows, from its quantiles there, (rows, q); NaN where one is infinite."""
+    finite = np.where(np.isfinite(quantiles), quantiles, np.nan)
+    return KernelColumns(finite.astype(basis.landmarks.dtype), [basis])

@@ -290,10 +290,12 @@ class ConditionalCalibrationTest:
     blocks: int | None = None
 
     def __repr__(self) -> str:
-        largest, effect = max(self.effects.items(), key=lambda item: item[1].estimate)
-        said = f"{largest} {effect.estimate:.3g} [{effect.low:.3g}, {effect.high:.3g}]"
         by_order = {f"{order}_p_value": p_value for order, p_value in self.by_order.items()}
-        return printed(self, p_value=self.p_value, **by_order, largest_effect=said, draws=self.draws, null=self.null)
+        said = {}
+        if self.effects:  # none of vector targets
+            largest, effect = max(self.effects.items(), key=lambda item: item[1].estimate)
+            said["largest_effect"] = f"{largest} {effect.estimate:.3g} [{effect.low:.3g}, {effect.high:.3g}]"
+        return printed(self, p_value=self.p_value, **by_order, **said, draws=self.draws, null=self.null)
 
     def to_frame(self) -> pd.DataFrame:
         """A table with a row for each order (bias, spread, skew, tails), which is the index.

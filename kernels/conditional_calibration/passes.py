@@ -18,8 +18,9 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.bases import (
     Bases,
     Basis,
-    OwnColumns,
+    KernelColumns,
     own_basis,
+    own_columns,
     own_quantiles,
     product,
 )
@@ -67,10 +68,11 @@ class Version:
         joined = None if dependent is None else dependent.joined(MOST_BLOCKS)
         return cls(name, own, 0 < found.largest["width"] <= LARGEST_TABLE, joined, seed)
 
-    def own_columns(self, rows: BlockRows, bases: Bases, predictive: Distribution) -> OwnColumns | None:
+    def own_columns(self, rows: BlockRows, bases: Bases, predictive: Distribution) -> KernelColumns | None:
         """Returns the columns of its own basis at the rows of a block, if it has one."""
-        quantiles = own_quantiles(rows.targets(), predictive, bases.settings.levels) if self.own else None
-        return None if self.own is None or quantiles is None else OwnColumns(self.own, quantiles)
+        if self.own is None:
+            return None
+        return own_columns(self.own, own_quantiles(rows.targets(), predictive, bases.settings.levels))
 
     def jumps(self, rows: BlockRows, predictive: Distribution) -> JumpScores | None:
         """Returns its scores at the rows of a block, where they are means over jumps."""
@@ -89,8 +91,7 @@ def quantiles_pass(rows: BlockRows, settings: CalibrationSettings, versions: Seq
         predictive = rows.predictive(name)
         sums.raise_to("width", table_width(predictive))
         if len(chosen):
-            said = own_quantiles(targets[chosen], predictive[chosen], settings.levels)
-            sums.keep("quantiles", np.empty((len(chosen), 0)) if said is None else np.asarray(said, dtype=np.float64))
+            sums.keep("quantiles", own_quantiles(targets[chosen], predictive[chosen], settings.levels))
     return found
 
 
@@ -148,12 +149,10 @@ def _add_smoothing(added: BlockSums, inside: Array, pit: Array, jumps: JumpScore
 
 
 def _add_own(
-    added: BlockSums, columns: OwnColumns, at: slice, scores: Array, dependent: DependentBlocks | None
+    added: BlockSums, columns: KernelColumns, at: slice, scores: Array, dependent: DependentBlocks | None
 ) -> None:
     """What a version's own basis needs of a tile."""
     tile = columns.at(at)[0].astype(np.float64)
-    if at.start == 0:
-        added.add("unbounded", float(columns.unbounded))
     added.add("own projected", product(tile, scores))
     added.add("own products", tile.T @ tile)
     if dependent is not None:
@@ -166,7 +165,7 @@ def null_pass(rows: BlockRows, bases: Bases, versions: Sequence[Version], draws:
 
     Of a version with jumps, which comes alone, its own distributions' scores are drawn.
     """
-    beside: list[tuple[OwnColumns, Array]] = []
+    beside: list[tuple[KernelColumns, Array]] = []
     jumps: JumpScores | None = None
     for version in versions:
         predictive = rows.predictive(version.name)
@@ -185,7 +184,7 @@ def null_pass(rows: BlockRows, bases: Bases, versions: Sequence[Version], draws:
 
 
 def _strips(
-    rows: BlockRows, bases: Bases, beside: Sequence[tuple[OwnColumns, Array]], *, with_shared: bool
+    rows: BlockRows, bases: Bases, beside: Sequence[tuple[KernelColumns, Array]], *, with_shared: bool
 ) -> Iterator[tuple[slice, Array]]:
     """The directions of all bases, if asked, and of versions' own of some tiles together, over which draws go at once.
 

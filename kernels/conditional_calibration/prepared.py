@@ -2,7 +2,7 @@
 
 sample     5,000 rows of the inputs            -> landmarks, median distance, regions
 bases      products of the kernels' columns    -> bases, once for all versions
-then the passes over versions: ``passes``, in the order of ``score_test``
+then the passes over versions: ``passes``
 
 What depends on the inputs alone is made once, and so is the null that versions of continuous targets share.
 """
@@ -20,9 +20,13 @@ from congruence.kernels.arrays import Array, mean_one, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import Bases, bases_pass, sample_positions
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
-from congruence.kernels.conditional_calibration.passes import Version, quantiles_pass
+from congruence.kernels.conditional_calibration.passes import Version, quantiles_pass, reading_pass, scores_pass
 from congruence.kernels.conditional_calibration.regions import RegionCenters, number_of_regions
-from congruence.kernels.conditional_calibration.score_test import VersionCalibration, tested_versions
+from congruence.kernels.conditional_calibration.score_test import (
+    ScoredVersion,
+    VersionCalibration,
+    evidence_by_shared_null,
+)
 from congruence.kernels.conditional_calibration.vector_targets import (
     VECTOR_DRAWS,
     vector_rows,
@@ -31,7 +35,7 @@ from congruence.kernels.conditional_calibration.vector_targets import (
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses, Passes, Write, held, whole_rows
+from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses, Pass, Passes, Write, held, whole_rows
 from congruence.kernels.engine.landmarks import sample_pass
 from congruence.kernels.engine.system import protocol_inputs
 from congruence.kernels.errors import InvalidInputError
@@ -116,43 +120,26 @@ class PreparedCalibration:
         bases, blocks = self.bases, dependent or {}
         positions, seed = sample_positions(bases.n, bases.seed), bases.seed if seed is None else seed
         found = run("calibration quantiles", quantiles_pass, bases.settings, list(versions), positions)
-        known = [Version.of(bases, name, found[name], blocks.get(name), seed) for name in versions]
+        given = [Version.of(bases, name, found[name], blocks.get(name), seed) for name in versions]
+        sums: Pass = {}
+        alone = [[version] for version in given if version.dependent is not None]  # sums by block are large
+        for some in filter(None, ([version for version in given if version.dependent is None], *alone)):
+            sums |= run("calibration scores", scores_pass, bases, some)
+        scored = {version.name: ScoredVersion.of(bases, version, sums[version.name]) for version in given}
+        evidence = evidence_by_shared_null(run, bases, scored, self.known)
         places = None if write is None or bases.smoothing is None else self.places
-        return tested_versions(run, bases, known, self.known, places, write)
+        smoothings = {name: None if places is None else each.smoothing for name, each in scored.items()}
+        regressions = {name: each.regression for name, each in scored.items()}
+        effects = run("calibration reading", reading_pass, bases, given, regressions, smoothings, places, write)
+        medoids, tested = None if places is None else bases.vectors(places.points), {}
+        for name, each in scored.items():
+            known = evidence.get(name) or each.evidence_by_own_null(run)
+            tested[name] = each.calibration(known, effects[name], places, medoids)
+        return tested
 
-    def test_version(
-        self,
-        y: Any,
-        predictive: Distribution,
-        *,
-        keys: Any | None = None,
-        seed: int = 0,
-        groups: Any | None = None,
-        time: Any | None = None,
-        weights: Any | None = None,
-    ) -> ConditionalCalibrationTest:
-        """Tests one version on rows in memory from its predictive distributions.
-
-        Args:
-            y: targets of the split, (n,); or (n, q), see ``vector_targets``.
-            predictive: n predictive distributions: any family, counts, ``Samples`` as draws of the model's
-                distribution.
-            keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
-            seed: of the randomisation.
-            groups: one value per row: rows of one group may depend on each other (see ``dependence.blocks``).
-            time: one sortable value per row: rows near each other in time may. Groups go before time.
-            weights: what each row counts in the effects, which are means over rows. The test takes rows as they are.
-
-        Raises:
-            InvalidInputError: y, predictive or weights do not fit the split; or fewer than ten groups or runs of time.
-        """
-        dependence = RowDependence.of(self.bases.n, groups=groups, time=time)
-        if predictive.dimension == 1:
-            return self.version(
-                y, predictive, keys=keys, seed=seed, dependence=dependence, weights=weights, read=False
-            ).test
-        self._require_rows(predictive)
-        return self.test_vectors(y, predictive, version_blocks(dependence, y, predictive))
+    def test_version(self, y: Any, predictive: Distribution, **design: Any) -> ConditionalCalibrationTest:
+        """Tests one version on rows in memory, without a reading of its rows; see ``version``."""
+        return self.version(y, predictive, read=False, **design).test
 
     def version(
         self,
@@ -165,10 +152,30 @@ class PreparedCalibration:
         weights: Any | None = None,
         read: bool = True,
     ) -> VersionCalibration:
-        """Tests one version of scalar targets on rows in memory, and reads it at every row; see ``test_version``."""
-        self._require_rows(predictive)
-        n, targets, x = self.bases.n, matched_targets(predictive, y), self.x
+        """Tests one version on rows in memory from its predictive distributions, and reads it at every row.
+
+        Args:
+            y: targets of the split, (n,); or (n, q), see ``vector_targets``, of which no row is read.
+            predictive: n predictive distributions: any family, counts, ``Samples`` as draws of the model's
+                distribution.
+            keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
+            seed: of the randomisation.
+            dependence: which rows may depend on each other.
+            weights: what each row counts in the effects, which are means over rows. The test takes rows as they are.
+            read: whether rows are read.
+
+        Raises:
+            InvalidInputError: y, predictive or weights do not fit the split; or fewer than ten groups or runs of time.
+        """
+        n, x = self.bases.n, self.x
         assert x is not None
+        if len(predictive) != n:
+            raise InvalidInputError(
+                f"predictive: {len(predictive)} rows, but the split has {n}; they must match row by row"
+            )
+        if predictive.dimension > 1:
+            return VersionCalibration(self.test_vectors(y, predictive, version_blocks(dependence, y, predictive)))
+        targets = matched_targets(predictive, y)
         if keys is not None and len(keys) != n:
             raise InvalidInputError(f"keys: {len(keys)} keys for {n} rows; give one key per row")
         counted = None if weights is None else mean_one(weights, n)
@@ -185,12 +192,6 @@ class PreparedCalibration:
         vectors = self.bases.vectors(self.x)
         directions = [(basis, vectors[:, basis.place]) for basis in self.bases.all]
         return vector_test(directions, y, predictive, self.bases.settings, seed=self.bases.seed, blocks=blocks)
-
-    def _require_rows(self, predictive: Distribution) -> None:
-        if len(predictive) != self.bases.n:
-            raise InvalidInputError(
-                f"predictive: {len(predictive)} rows, but the split has {self.bases.n}; they must match row by row"
-            )
 
 
 def calibrate(
@@ -300,12 +301,13 @@ def conditional_calibration_test(
         settings: hypotheses and draws.
         seed: of landmarks, draws and randomised PIT values.
         keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
-        groups: of rows that may depend on each other, see ``PreparedCalibration.test_version``.
-        time: as ``groups``, of rows in an order.
+        groups: one value per row: rows of one group may depend on each other (see ``dependence.blocks``).
+        time: one sortable value per row: rows near each other in time may. Groups go before time.
         weights: what each row counts in the effects.
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.
     """
     prepared = prepare_calibration(x, input_kernel=input_kernel, settings=settings, seed=seed)
-    return prepared.test_version(y, predictive, keys=keys, seed=seed, groups=groups, time=time, weights=weights)
+    dependence = RowDependence.of(prepared.bases.n, groups=groups, time=time)
+    return prepared.test_version(y, predictive, keys=keys, seed=seed, dependence=dependence, weights=weights)

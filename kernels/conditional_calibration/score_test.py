@@ -5,7 +5,7 @@ The passes are over blocks of rows wherever these are (``engine.blocks.Passes``)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -37,12 +37,10 @@ from congruence.kernels.conditional_calibration.passes import (
     INFLUENCE,
     Version,
     null_pass,
-    reading_pass,
-    scores_pass,
 )
 from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions
 from congruence.kernels.dependence.blocks import enlargements
-from congruence.kernels.engine.blocks import BlockSums, Pass, Passes, Write
+from congruence.kernels.engine.blocks import BlockSums, Passes
 from congruence.kernels.pit import ORDERS
 from congruence.kernels.threads import map_on_threads
 
@@ -120,10 +118,9 @@ class ScoredVersion:
     @classmethod
     def of(cls, bases: Bases, version: Version, sums: BlockSums) -> ScoredVersion:
         """Returns it; a version whose quantiles are not all finite has no basis of its own."""
-        own = version.own
-        if own is not None:
-            most, unbounded = bases.settings.own_directions, sums.added["unbounded"] > 0
-            own = None if unbounded else own.spanned(sums.added["own products"], bases.n, most, bases.directions)
+        own = None
+        if version.own is not None and np.isfinite(products := sums.added["own products"]).all():
+            own = version.own.spanned(products, bases.n, bases.settings.own_directions, bases.directions)
         return cls(bases, replace(version, own=own), sums)
 
     @property
@@ -150,10 +147,8 @@ class ScoredVersion:
 
     def evidence(self, null: Array) -> Evidence:
         """Against draws whose evidence is known, (bases, 5, B)."""
-        of_bases = [
-            BasisHypotheses.of(basis.eigenvalues).evidence(self.observed[basis.place]) for basis in self.all_bases
-        ]
-        return np.stack(of_bases), null
+        hypotheses = ((BasisHypotheses.of(basis.eigenvalues), basis.place) for basis in self.all_bases)
+        return np.stack([of_basis.evidence(self.observed[place]) for of_basis, place in hypotheses]), null
 
     def evidence_by_own_null(self, run: Passes) -> Evidence:
         """Against draws that are its own, by whose moments every statistic is scaled."""
@@ -204,8 +199,8 @@ class ScoredVersion:
 
     def effects(self, found: BlockSums) -> Mapping[str, Effect]:
         """Of each order, from what ``reading_pass`` added up."""
-        regression, n = LeaveOneOut.of_bases(self.bases), self.bases.n
-        effects, dependent = regression.effects(found), self.version.dependent
+        regression, n, dependent = LeaveOneOut.of_bases(self.bases), self.bases.n, self.version.dependent
+        effects = regression.effects(found)
         if dependent is None:
             return effects
         sums, inside = found.added["influence of blocks"], self.in_blocks[:, regression.place]
@@ -239,44 +234,13 @@ class ScoredVersion:
         return VersionCalibration(test, self.smoothing.mixing, places.medoids, curves)
 
 
-def tested_versions(
-    run: Passes,
-    bases: Bases,
-    versions: Sequence[Version],
-    known: dict[int, Array],
-    places: RegionCenters | None,
-    write: Write | None,
-) -> dict[str, VersionCalibration]:
-    """Test some versions; every row is read, and written, where there are ``places``.
-
-    Args:
-        run: over the rows of the split.
-        bases: of the inputs.
-        versions: what blocks know of each.
-        known: the null that versions share, by the number of draws, where it was drawn before; it is kept there.
-        places: centres of the regions.
-        write: takes columns of every row.
-    """
-    alone = [[version] for version in versions if version.dependent is not None]  # sums by block are large
-    sums: Pass = {}
-    for some in [[version for version in versions if version.dependent is None], *alone]:
-        sums |= run("calibration scores", scores_pass, bases, some) if some else {}
-    scored = {version.name: ScoredVersion.of(bases, version, sums[version.name]) for version in versions}
-    evidence = _evidence_by_shared_null(run, bases, scored, known)
-    smoothings = {name: None if places is None else each.smoothing for name, each in scored.items()}
-    regressions = {name: each.regression for name, each in scored.items()}
-    effects = run("calibration reading", reading_pass, bases, versions, regressions, smoothings, places, write)
-    medoids, tested = None if places is None else bases.vectors(places.points), {}
-    for name, each in scored.items():
-        found = evidence.get(name) or each.evidence_by_own_null(run)
-        tested[name] = each.calibration(found, effects[name], places, medoids)
-    return tested
-
-
-def _evidence_by_shared_null(
+def evidence_by_shared_null(
     run: Passes, bases: Bases, scored: Mapping[str, ScoredVersion], known: dict[int, Array]
 ) -> dict[str, Evidence]:
-    """By the exact null of independent rows, drawn along the directions that versions share and along their own."""
+    """By the exact null of independent rows, drawn along the directions that versions share and along their own.
+
+    ``known``: the null that versions share, by the number of draws, where it was drawn before; it is kept there.
+    """
     sharing = {
         name: each for name, each in scored.items() if not each.version.by_jumps and each.version.dependent is None
     }

@@ -23,8 +23,8 @@ from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.conditional_calibration.bases import (
     TILE_ROWS,
     Basis,
-    OwnColumns,
     own_basis,
+    own_columns,
     sample_positions,
 )
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, outcome_of_evidence
@@ -86,22 +86,17 @@ def whitened_targets(y: Array, predictive: Distribution, *, seed: int) -> Whiten
     if draws is None:
         draws = predictive.sample(MEMBERS, seed=stream(seed, "members of whitened laws"))
     together = np.concatenate([y[:, None], draws], axis=1)
-    mean, covariance = np.mean(together, axis=1), _covariance(together)
-    inverse_root = np.linalg.inv(np.linalg.cholesky(covariance))
-    z = np.einsum("npq,nlq->nlp", inverse_root, together - mean[:, None])
+    _, m, q = together.shape
+    mean = np.mean(together, axis=1)
+    centred = together - mean[:, None]
+    covariance = np.einsum("nlp,nlq->npq", centred, centred) / (m - 1)
+    # Shrunk towards the variances as far as draws are few for q: never singular.
+    diagonal, share = np.einsum("nqq->nq", covariance), q / (m + q)
+    floor = 1e-12 * np.maximum(np.mean(diagonal), np.finfo(np.float64).tiny)
+    covariance = (1.0 - share) * covariance + np.eye(q) * (share * diagonal + floor)[:, None, :]
+    z = np.einsum("npq,nlq->nlp", np.linalg.inv(np.linalg.cholesky(covariance)), centred)
     spread = np.sqrt(np.einsum("nqq->nq", covariance))
     return WhitenedTargets(z[:, 0], Samples(z[:, 1:]), np.column_stack([mean, spread]))
-
-
-def _covariance(values: Array) -> Array:
-    """Of values (n, m, q), shrunk towards their variances as far as m is small for q: never singular."""
-    _, m, q = values.shape
-    centred = values - np.mean(values, axis=1, keepdims=True)
-    covariance = np.einsum("nlp,nlq->npq", centred, centred) / (m - 1)
-    diagonal = np.einsum("nqq->nq", covariance)
-    floor = 1e-12 * np.maximum(np.mean(diagonal), np.finfo(np.float64).tiny)
-    share = q / (m + q)
-    return np.asarray((1.0 - share) * covariance + np.eye(q) * (share * diagonal + floor)[:, None, :])
 
 
 def vector_test(
@@ -140,7 +135,7 @@ def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> Directi
     basis = own_basis(said[sample_positions(n, seed)], settings, dtype=np.float64, seed=seed)
     if basis is None:
         return None
-    columns, tiles = OwnColumns(basis, said), row_slices(n, TILE_ROWS)
+    columns, tiles = own_columns(basis, said), row_slices(n, TILE_ROWS)
     held = np.concatenate([columns.at(rows)[0] for rows in tiles])
     own = basis.spanned(held.T @ held, n, settings.own_directions)
     return own, (held @ own.coordinates).astype(np.float32)

@@ -374,6 +374,5 @@ def fit_version(
     blocks = version_blocks(dependence, targets, predictive)
     fitted = fit_recalibration(features, targets, predictive, seed=seed, keys=keys, blocks=blocks)
     calibration = prepare_calibration(x, input_kernel=protocol.input_kernel, seed=seed)
-    known = dependence or RowDependence()
-    test = calibration.test_version(targets, predictive, keys=keys, seed=seed, groups=known.groups, time=known.time)
+    test = calibration.test_version(targets, predictive, keys=keys, seed=seed, dependence=dependence)
     return FittedVersion(fitted, len(chosen), test.p_value, in_words(fitted, x, predictive.members))

@@ -130,7 +130,7 @@ class Shares(dict[str, list[float]]):
     ) -> ConditionalCalibrationTest | None:
         """One test of calibration; None where there are fewer than ten blocks."""
         try:
-            test = prepared.test_version(y, law, **named)
+            test = prepared.test_version(y, law, dependence=RowDependence.of(len(y), **named))
         except TooFewBlocksError:
             return None
         self.add(name, test.p_value <= AT)

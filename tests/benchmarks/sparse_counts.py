@@ -21,7 +21,7 @@ from simulations import AT, head, machine, row
 
 from congruence.kernels import RBF, Poisson, prepare
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.dependence.blocks import TooFewBlocksError, enlargement
+from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError, enlargement
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.resampling import ScoreStatistics
 from congruence.kernels.scores import point_scores
@@ -68,7 +68,9 @@ def calibrated(groups: int, size: int, mean: float, shared: bool, splits: int) -
     for _ in range(splits):
         y = np.searchsorted(below, scipy.special.ndtr(case.z(rng))).astype(np.float64)
         try:
-            called.append(prepared.test_version(y, law, **case.named).p_value <= AT)
+            called.append(
+                prepared.test_version(y, law, dependence=RowDependence.of(case.n, **case.named)).p_value <= AT
+            )
         except TooFewBlocksError:
             refused += 1
             continue

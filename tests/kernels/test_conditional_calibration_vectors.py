@@ -9,6 +9,7 @@ from congruence.kernels import MultivariateNormal, Normal, Samples
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.vector_targets import SCALES, whitened_targets
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.errors import InvalidInputError
 
 
@@ -82,7 +83,7 @@ def test_targets_of_another_shape_are_named() -> None:
 
 
 def test_rows_of_one_group_are_one_observation_and_a_fault_is_found() -> None:
-    rng, groups = np.random.default_rng(5), np.repeat(np.arange(40), 5)
+    rng, groups = np.random.default_rng(5), RowDependence.of(200, groups=np.repeat(np.arange(40), 5))
     x = np.repeat(rng.standard_normal((40, 2)), 5, axis=0)
     law = MultivariateNormal(np.zeros((200, 2)), np.ones((200, 2)))
     prepared = prepare_calibration(x, settings=CalibrationSettings(draws=99, directions=10, own_directions=5))
@@ -90,10 +91,11 @@ def test_rows_of_one_group_are_one_observation_and_a_fault_is_found() -> None:
     for _ in range(6):
         y = np.sqrt(0.5) * (np.repeat(rng.standard_normal((40, 2)), 5, axis=0) + rng.standard_normal((200, 2)))
         alone += prepared.test_version(y, law).p_value <= 0.05
-        test = prepared.test_version(y, law, groups=groups)
+        test = prepared.test_version(y, law, dependence=groups)
         by_group += test.p_value <= 0.05
     assert by_group <= 1 < 3 <= alone
     assert (test.null, test.blocks) == ("blocks", 40)
-    assert prepared.test_version(y + 1.0, law, groups=groups).p_value <= 0.02
-    single = prepared.test_version(y, law, groups=np.arange(200))
+    assert "1/4 spread_p_value" in repr(test)
+    assert prepared.test_version(y + 1.0, law, dependence=groups).p_value <= 0.02
+    single = prepared.test_version(y, law, dependence=RowDependence.of(200, groups=np.arange(200)))
     assert single.null_statistics.tolist() == prepared.test_version(y, law).null_statistics.tolist()

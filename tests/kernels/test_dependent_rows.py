@@ -54,25 +54,25 @@ def slow_inputs(n: int) -> np.ndarray:
 def test_a_true_law_of_an_hourly_series_is_not_called_wrong_and_a_bias_is_found() -> None:
     prepared = prepare_calibration(slow_inputs(500), settings=FEW)
     series = [autoregressive(500, 0.5, seed) for seed in range(40)]
-    time = np.datetime64("2026-01-01") + np.arange(500)
+    hours = RowDependence.of(500, time=np.datetime64("2026-01-01") + np.arange(500))
     assert sum(prepared.test_version(y, LAW).p_value <= 0.05 for y in series) >= 20
-    by_blocks = [prepared.test_version(y, LAW, time=time) for y in series]
+    by_blocks = [prepared.test_version(y, LAW, dependence=hours) for y in series]
     assert sum(test.p_value <= 0.05 for test in by_blocks) <= 6
-    assert sum(prepared.test_version(y + 0.4, LAW, time=time).p_value <= 0.05 for y in series[:10]) >= 8
+    assert sum(prepared.test_version(y + 0.4, LAW, dependence=hours).p_value <= 0.05 for y in series[:10]) >= 8
     assert by_blocks[0].null == "blocks"
     assert 10 <= by_blocks[0].blocks < 250
 
 
 def test_rows_of_one_group_are_one_observation() -> None:
     rng = np.random.default_rng(0)
-    groups = np.repeat([f"patient {k}" for k in range(100)], 5)
+    patients = RowDependence.of(500, groups=np.repeat([f"patient {k}" for k in range(100)], 5))
     x = np.repeat(rng.standard_normal((100, 2)), 5, axis=0)
     prepared = prepare_calibration(x, settings=FEW)
     alone = by_group = 0
     for _ in range(40):
         y = np.sqrt(0.5) * (np.repeat(rng.standard_normal(100), 5) + rng.standard_normal(500))
         alone += prepared.test_version(y, LAW).p_value <= 0.05
-        by_group += prepared.test_version(y, LAW, groups=groups).p_value <= 0.05
+        by_group += prepared.test_version(y, LAW, dependence=patients).p_value <= 0.05
     assert alone >= 15
     assert by_group <= 6
 
@@ -258,12 +258,13 @@ def test_an_effect_that_is_near_zero_by_chance_knows_how_far_it_may_be() -> None
     """Its blocks contribute nothing to first order, and what they say of each other is in their own noise."""
     x, biased = np.random.default_rng(3).standard_normal((500, 3)), Normal(np.full(500, -0.3), 1.0)
     prepared = prepare_calibration(x, settings=CalibrationSettings(draws=99, directions=30, own_directions=5))
+    twenty = RowDependence.of(500, groups=np.arange(500) // 25)
     for seed in range(3):
         rng = np.random.default_rng(seed)
         shared = rng.standard_normal(20)
         y = np.sqrt(0.5) * (np.repeat(shared / np.std(shared, ddof=1), 25) + rng.standard_normal(500))
         # Two standard errors lower than expected: the bias of .3, an effect of .085, is not seen.
-        effect = prepared.test_version(y - y.mean() - 0.3, biased, groups=np.arange(500) // 25).effects["bias"]
+        effect = prepared.test_version(y - y.mean() - 0.3, biased, dependence=twenty).effects["bias"]
         assert effect.estimate < 0.02
         assert effect.low == 0.0
         assert effect.high > 0.085
@@ -290,12 +291,13 @@ def test_products_are_summed_within_blocks_and_neighbouring_blocks_are_joined() 
 
 def test_of_many_blocks_neighbouring_ones_are_taken_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "MOST_BLOCKS", 40)
-    x, y, groups = slow_inputs(240), autoregressive(240, 0.0, 3), np.arange(240) // 2
+    x, y = slow_inputs(240), autoregressive(240, 0.0, 3)
+    pairs, sixes = (RowDependence.of(240, groups=np.arange(240) // size) for size in (2, 6))
     prepared = prepare_calibration(x, settings=CalibrationSettings(draws=49, directions=20, own_directions=5))
     law = Normal(np.zeros(240), 1.0)
-    test = prepared.test_version(y, law, groups=groups)
+    test = prepared.test_version(y, law, dependence=pairs)
     assert (test.null, test.blocks) == ("blocks", 40)
-    assert test.p_value == prepared.test_version(y, law, groups=np.arange(240) // 6).p_value
+    assert test.p_value == prepared.test_version(y, law, dependence=sixes).p_value
 
 
 def test_a_true_law_on_a_split_of_hours_keeps_its_level_band_and_difference() -> None:

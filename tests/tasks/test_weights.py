@@ -25,6 +25,7 @@ from congruence.kernels import (
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
 from congruence.kernels.resampling import PairedResampling, PointMetric, ScoreStatistics, mean_of, root_of
@@ -232,7 +233,8 @@ def test_intervals_of_weighted_effects_hold_what_the_rows_have_under_their_weigh
     one, other = (prepared.test_version(y, law, weights=w) for w in (weights, heavy))
     assert other.effects["bias"].estimate > 1.3 * one.effects["bias"].estimate
     assert other.p_value == one.p_value  # the test takes rows as they are
-    blocks = prepared.test_version(y, law, weights=weights, groups=np.arange(300) // 3).effects["bias"]
+    triples = RowDependence.of(300, groups=np.arange(300) // 3)
+    blocks = prepared.test_version(y, law, weights=weights, dependence=triples).effects["bias"]
     assert blocks.estimate == one.effects["bias"].estimate
 
 
