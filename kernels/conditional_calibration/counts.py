@@ -100,6 +100,11 @@ class JumpScores:
         cells = predictive.cells(y)
         return cls(mean_scores(*(predictive.pit_range(y) if cells is None else cells.range)), predictive, cells)
 
+    @property
+    def levels(self) -> Array | None:
+        """Of the quantiles that are stated, (K,); None of a version that states anything else."""
+        return None if self.cells is None else self.predictive.quantile_levels
+
     @cached_property
     def spans(self) -> Array:
         """Of counts: the first and the last one of the table of each distribution, (n, 2)."""

@@ -43,7 +43,6 @@ from scipy.special import ndtr
 
 from congruence.kernels.arrays import Array, printed
 from congruence.kernels.conditional_calibration.faults import faults
-from congruence.kernels.conditional_calibration.reading import sidak
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.spectrum import SpectralSmoother
@@ -220,6 +219,11 @@ def block_moments(vectors: Array, scores: Array, blocks: DependentBlocks) -> tup
 def quadratic(vectors: Array, inner: Array) -> Array:
     """v'Mv of every row, (rows,); 0 where rounding leaves less."""
     return np.maximum(squares_at(vectors, inner), 0.0) if inner.any() else np.zeros(len(vectors))
+
+
+def sidak(smallest: Any, count: int) -> Array:
+    """1 - (1 - p)^count of p-values, each the smallest of ``count`` uncorrelated ones (Sidak 1967)."""
+    return np.asarray(-np.expm1(count * np.log1p(-np.minimum(smallest, 1.0 - 1e-16))))
 
 
 PREFIX = "calibration_"

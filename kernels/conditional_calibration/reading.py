@@ -1,4 +1,14 @@
-"""Groups of labelled rows, read by their mean PIT scores, whose spread under a true model is known."""
+"""Groups of labelled rows, read by their mean PIT scores, whose spread under a true model is known.
+
+Quantiles are read in their own terms, too: how many targets lie at or below each, and between two. A version that
+states quantiles at K levels is right where P(Y <= q_k | x) is the level tau_k at every input. So the share of the
+targets at or below each quantile is set beside its level, and the share between two quantiles of levels tau and 1 - tau
+beside 1 - 2 tau. Whether a group of rows is wrong at all is asked by its mean scores of cells (``JumpScores``), over
+all levels together; its coverage says what the fault is.
+
+A target that is equal to a quantile is at or below it. Where many are (zeros, a cap), P(Y <= q_k) is above tau_k even
+if q_k is right, and rows whose quantile is such a value do not count for its level (see ``distributions.cells``).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +20,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.counts import JumpScores, by_group
+from congruence.kernels.conditional_calibration.counts import JumpScores, Tally, by_group
 from congruence.kernels.conditional_calibration.faults import (
     BIAS,
     MIXED_TAILS,
@@ -21,6 +31,7 @@ from congruence.kernels.conditional_calibration.faults import (
     rank_shift_and_factor,
     scores_of_normals,
 )
+from congruence.kernels.conditional_calibration.local_reading import sidak
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile, two_sided_p_value
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import ORDERS, pit_scores, require_pit
@@ -28,6 +39,10 @@ from congruence.kernels.pit import ORDERS, pit_scores, require_pit
 _TINY = 1e-12
 _TURNS = 32
 _LARGEST_BIAS = np.sqrt(3.0)
+_LEVEL = 0.05
+_SAME = 1e-9  # levels that differ by no more are one
+SIMPLEST = 0.8
+"""An interval is named before a level whose fault is up to 1 / .8 times as certain: it is what people know."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +233,128 @@ def _intervals(
     return ends[0], ends[1]
 
 
-def sidak(smallest: Any, count: int) -> Array:
-    """1 - (1 - p)^count of p-values, each the smallest of ``count`` uncorrelated ones (Sidak 1967)."""
-    return np.asarray(-np.expm1(count * np.log1p(-np.minimum(smallest, 1.0 - 1e-16))))
+@dataclass(frozen=True)
+class Coverage:
+    """Of a level, or of the interval between two: its probability, and how many targets it holds.
+
+    Attributes:
+        name: "the 90 % interval", "the 5 % quantile".
+        probability: that is stated.
+        tally: of the targets, among the rows that count.
+        low, high: 95 % interval of their share (Wilson 1927; by blocks where rows depend on each other).
+        is_interval: whether between two levels.
+    """
+
+    name: str
+    probability: float
+    tally: Tally
+    low: float
+    high: float
+    is_interval: bool
+
+    @property
+    def observed(self) -> float:
+        """The share of the targets."""
+        return self.tally.observed_share
+
+    @property
+    def certainty(self) -> float:
+        """The difference in standard errors of a right version."""
+        return abs(self.tally.observed - self.tally.expected) / float(np.sqrt(max(self.tally.variance, 1e-300)))
+
+
+@dataclass(frozen=True)
+class LevelReading:
+    """How predicted quantiles cover the targets in a group of rows.
+
+    Attributes:
+        rows: how many they are.
+        share: of the split.
+        p_value: of the group over all levels, by its scores.
+        levels, intervals: their coverage, intervals the widest first. Those that no row counts for are left out.
+    """
+
+    rows: int
+    share: float
+    p_value: float
+    levels: tuple[Coverage, ...]
+    intervals: tuple[Coverage, ...]
+
+    @property
+    def faults(self) -> tuple[Coverage, ...]:
+        """What is off by more than chance and by enough to be named, the most certain first; intervals before levels.
+
+        Of levels one is named, and of intervals one: the others go with them.
+        """
+        level = _LEVEL / max(len(self.levels), 1)
+        off = [
+            max(some, key=lambda each: each.certainty)
+            for some in (
+                [each for each in self.intervals if each.tally.is_off(level)],
+                [each for each in self.levels if each.tally.is_off(level)],
+            )
+            if some
+        ]
+        return tuple(sorted(off, key=lambda each: -each.certainty * (1.0 if each.is_interval else SIMPLEST)))
+
+    @property
+    def is_off(self) -> bool:
+        """Whether there is a fault worth naming."""
+        return bool(self.faults)
+
+    @property
+    def size(self) -> float:
+        """What the fault weighs: its squared difference of shares, for the rows that it concerns."""
+        return max((self.share * (each.observed - each.probability) ** 2 for each in self.faults), default=0.0)
+
+
+def level_reading(jumps: JumpScores, chosen: Any | None = None, blocks: DependentBlocks | None = None) -> LevelReading:
+    """Read some rows, by their numbers or a mask; all by default.
+
+    Args:
+        jumps: the scores of a version that states quantiles, over the cells between these.
+        chosen: which of them.
+        blocks: of all rows, where they depend on each other; p-values are 1 where the chosen have fewer than ten.
+    """
+    part = jumps if chosen is None else jumps[np.asarray(chosen)]
+    own = blocks if blocks is None or chosen is None else blocks.of_rows(np.asarray(chosen))
+    stated, cells = part.levels, part.cells
+    assert stated is not None
+    assert cells is not None
+    end = cells.range[1]
+    below = [end <= tau for tau in stated]
+    counts = [np.broadcast_to(cells.ends[:, k] == tau, len(end)) for k, tau in enumerate(stated)]
+    levels = [
+        _coverage(f"the {100.0 * tau:.4g} % quantile", float(tau), below[k], counts[k], own, is_interval=False)
+        for k, tau in enumerate(stated)
+    ]
+    intervals, gaps = [], np.abs(stated[:, None] + stated - 1.0)
+    for low, high in enumerate(np.argmin(gaps, axis=1)):
+        if low < high and gaps[low, high] <= _SAME:
+            probability = float(stated[high] - stated[low])
+            name, inside = f"the {100.0 * probability:.4g} % interval", below[high] & ~below[low]
+            intervals.append(_coverage(name, probability, inside, counts[low] & counts[high], own, is_interval=True))
+    read = group_reading(jumps, chosen, blocks=blocks)
+    counted = (tuple(each for each in some if each.tally.rows) for some in (levels, intervals))
+    return LevelReading(read.rows, read.share, read.p_value, *counted)
+
+
+def _coverage(
+    name: str, probability: float, found: Array, counts: Array, blocks: DependentBlocks | None, *, is_interval: bool
+) -> Coverage:
+    n, observed = int(np.count_nonzero(counts)), float(np.count_nonzero(found & counts))
+    share, variance = observed / max(n, 1), n * probability * (1.0 - probability)
+    effective, reach = float(n), t_quantile(None)
+    if blocks is not None:
+        squared = blocks.error_of_sum(counts * (found - share)) ** 2
+        # Sums that are alike in all blocks, since an interval holds every target, say nothing of a right version.
+        variance = max(variance, squared) if blocks.count >= FEWEST_BLOCKS else float(np.inf)
+        reach = t_quantile(max(blocks.count, 2))
+        # Rows that depend on each other say as much as fewer that do not: where nothing varies, as the blocks.
+        apart = n * share * (1.0 - share)
+        effective *= min(1.0, (apart + 1.0) / (squared + max(n, 1) / max(blocks.count, 1)))
+    effective = max(effective, 1e-9)
+    spread = reach**2 / effective
+    half = reach * float(np.sqrt(share * (1.0 - share) / effective + spread / (4.0 * effective)))
+    low, high = (max(0.0, min(1.0, (share + spread / 2.0 + end) / (1.0 + spread))) for end in (-half, half))
+    return Coverage(name, probability, Tally(observed, n * probability, variance, n), low, high, is_interval)

@@ -22,9 +22,15 @@ from congruence.kernels.conditional_calibration.counts import (
     by_group,
     count_reading,
 )
-from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_reading
 from congruence.kernels.conditional_calibration.rare import Extremes, Masses, extremes, masses
-from congruence.kernels.conditional_calibration.reading import GroupReading, Place, group_reading, group_readings
+from congruence.kernels.conditional_calibration.reading import (
+    GroupReading,
+    LevelReading,
+    Place,
+    group_reading,
+    group_readings,
+    level_reading,
+)
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
@@ -58,7 +64,6 @@ class RowsRead:
         counts: the rows, where they are counts with many zeros.
         jumps: scores of the rows, where they are counts of any kind, or lie in cells that the version states: what is
             read then takes no random numbers, which hide what few claims say.
-        levels: the rows of a version that states quantiles.
         blocks: of the rows, where they depend on each other.
         targets: the rows in the targets' own unit; sizes are in predicted spreads without them.
         members: of an ensemble, by whose ranks its law is read.
@@ -68,7 +73,6 @@ class RowsRead:
     pit: Array = field(repr=False)
     counts: CountRows | None = None
     jumps: JumpScores | None = None
-    levels: LevelRows | None = None
     blocks: DependentBlocks | None = None
     targets: TargetRows | None = None
     members: int | None = None
@@ -88,7 +92,6 @@ class RowsRead:
             pit,
             CountRows.of(targets, predictive),
             jumps,
-            LevelRows.of(predictive.quantile_levels, jumps),
             blocks,
             TargetRows(targets, points["mean"], points["std"], pit, blocks),
             predictive.members,
@@ -103,7 +106,6 @@ class RowsRead:
             pit=self.pit[rows],
             counts=None if self.counts is None else self.counts[rows],
             jumps=None if self.jumps is None else self.jumps[rows],
-            levels=None if self.levels is None else self.levels[rows],
             blocks=None if self.blocks is None else self.blocks.of_rows(rows),
             targets=None if self.targets is None else self.targets[rows],
         )
@@ -116,7 +118,8 @@ class RowsRead:
     @property
     def kind(self) -> Kind[Any]:
         """In which terms they are read."""
-        return COUNTS if self.counts is not None else SCORES if self.levels is None else LEVELS
+        states_levels = self.jumps is not None and self.jumps.levels is not None
+        return COUNTS if self.counts is not None else LEVELS if states_levels else SCORES
 
     def places(self, groups: Mapping[str, Array]) -> list[Place]:
         """The reading of each group of rows by its name, those with a fault beyond chance first, the largest before."""
@@ -218,8 +221,8 @@ SCORES: Kind[GroupReading] = Kind(
     lambda reading: {"shift": reading.shift, "factor": reading.factor},
 )
 LEVELS: Kind[LevelReading] = Kind(
-    lambda rows, chosen: level_reading(_known(rows.levels), chosen, rows.blocks),
-    lambda rows, groups: by_group(lambda chosen: level_reading(_known(rows.levels), chosen, rows.blocks), groups, 2),
+    lambda rows, chosen: level_reading(_known(rows.jumps), chosen, rows.blocks),
+    lambda rows, groups: by_group(lambda chosen: level_reading(_known(rows.jumps), chosen, rows.blocks), groups, 2),
     lambda reading: reading.is_off,
     lambda reading: reading.size,
     level_fault,

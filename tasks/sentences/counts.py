@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from congruence.kernels.conditional_calibration.counts import CountReading
-from congruence.kernels.conditional_calibration.coverage import Coverage, LevelReading
 from congruence.kernels.conditional_calibration.rare import Extremes, Mass, TailCount
+from congruence.kernels.conditional_calibration.reading import Coverage, LevelReading
 from congruence.tasks.sentences.calibration import listed, place_in_words, share_of
 from congruence.tasks.sentences.findings import Finding
 

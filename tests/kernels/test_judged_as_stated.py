@@ -8,9 +8,9 @@ import scipy.stats
 
 from congruence.kernels import RBF, Histogram, Normal, Quantiles, Samples, calibration_test, prepare
 from congruence.kernels.conditional_calibration.counts import JumpScores, by_group
-from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.reading import level_reading
 from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 from congruence.kernels.pit import mean_scores, pit_values
@@ -107,7 +107,7 @@ def test_level_and_power_of_three_levels(truth, power: float) -> None:
 
 
 def said(y: np.ndarray, law: Quantiles, groups: dict[str, np.ndarray]) -> list[str]:
-    rows = LevelRows.of(law.quantile_levels, JumpScores.of(y, law))
+    rows = JumpScores.of(y, law)
     assert rows is not None
     readings, q_values = by_group(lambda chosen: level_reading(rows, chosen), groups, 2)
     places = [level_finding(found, name) for name, found in readings.items() if q_values[name] <= 0.05 and found.is_off]
@@ -132,7 +132,7 @@ def test_faults_are_told_as_coverage() -> None:
 
 
 def test_intervals_of_coverage_hold_the_share() -> None:
-    reading = level_reading(LevelRows(LEVELS, JumpScores.of(1.4 * RNG.standard_normal(800), of_normal(800))))
+    reading = level_reading(JumpScores.of(1.4 * RNG.standard_normal(800), of_normal(800)))
     (interval,) = reading.intervals
     true = 1.0 - 2.0 * scipy.stats.norm.sf(1.6448536269514722 / 1.4)
     assert interval.low < true < interval.high
@@ -141,11 +141,11 @@ def test_intervals_of_coverage_hold_the_share() -> None:
 
 def test_an_interval_that_holds_every_target_is_a_fault_of_rows_in_groups_too() -> None:
     """Sums that are alike in all groups had no variance, and the fault no certainty: a place of 21 rows was named."""
-    rows = LevelRows(LEVELS, JumpScores.of(RNG.uniform(-1.5, 1.5, 800), of_normal(800)))
+    rows = JumpScores.of(RNG.uniform(-1.5, 1.5, 800), of_normal(800))
     reading = level_reading(rows, blocks=blocks_of_groups(np.arange(800) // 8, 800))
     assert level_fault(reading) == "90 % interval holds 100.0 %"
     assert reading.intervals[0].low == pytest.approx(1.0 - 0.038, abs=0.002)  # as of 100 rows, one a group
-    half = LevelRows(LEVELS, JumpScores.of(np.repeat(RNG.permutation(100) < 70, 8) * 9.0, of_normal(800)))
+    half = JumpScores.of(np.repeat(RNG.permutation(100) < 70, 8) * 9.0, of_normal(800))
     (alike,) = level_reading(half, blocks=blocks_of_groups(np.arange(800) // 8, 800)).intervals
     (alone,) = level_reading(half[::8]).intervals
     assert alike.high - alike.low == pytest.approx(alone.high - alone.low, rel=0.1)

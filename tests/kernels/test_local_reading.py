@@ -16,8 +16,9 @@ from congruence.kernels.conditional_calibration.local_reading import (
     ScoreSmoothing,
     local_distribution,
     local_reading,
+    sidak,
 )
-from congruence.kernels.conditional_calibration.reading import group_reading, group_readings, sidak
+from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.system import relative_eigenvalues
