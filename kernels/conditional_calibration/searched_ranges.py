@@ -161,25 +161,29 @@ class SearchedRows:
         )
 
 
-@dataclass(frozen=True)
 class Sums:
-    """What forms of any rows need of all: centred scores (n, 4, ...), and what they and their variances sum to."""
+    """Scores of all rows (n, 4, ...) and their variances (n, 4), with what forms of some of the rows need of all."""
 
-    centred: Array
-    total: Array
-    ratio: Array
-
-    @classmethod
-    def of(cls, scores: Array, variance: Array) -> Sums:
-        """Of all scores (n, 4, ...) and their variances (n, 4)."""
-        total = variance.sum(axis=0).reshape(-1, *(1,) * (scores.ndim - 2))
-        centred = scores - scores.mean(axis=0)
-        return cls(centred, total, np.sum(centred**2, axis=0) / total)
+    def __init__(self, scores: Array, variance: Array) -> None:
+        self.scores, self.variance = scores, variance
+        self.centred = scores - scores.mean(axis=0)
+        self.total = variance.sum(axis=0).reshape(-1, *(1,) * (scores.ndim - 2))
+        self.ratio = np.sum(self.centred**2, axis=0) / self.total
 
     def forms(self, sums: Array, variance: Array) -> Array:
         """z^2 of each order from sums of scores and of variances, (q, 4, ...) each."""
         spread = variance.reshape(*variance.shape, *(1,) * (sums.ndim - 2))
         return np.asarray(sums**2 / np.maximum(spread * (1.0 - spread / self.total) * self.ratio, TINY))
+
+    def form(self, inside: Array) -> float:
+        """z^2 of all orders together, of the rows of a mask."""
+        sums, variance = (values[inside].sum(axis=0)[None] for values in (self.centred, self.variance))
+        return float(self.forms(sums, variance).sum())
+
+    def size(self, inside: Array) -> float:
+        """How large the mean scores of the rows of a mask are."""
+        mean, variance = (values[inside].mean(axis=0) for values in (self.scores, self.variance))
+        return float(np.sum(mean**2 / np.maximum(variance, TINY)))
 
 
 class Search:
@@ -224,7 +228,7 @@ class Search:
     def largest(self, scores: Array) -> Array:
         """The largest form of each size class, trends first, (classes, 5, D)."""
         found = np.zeros((len(self.classes), len(ORDERS) + 1, scores.shape[2]))
-        whole = Sums.of(scores, self.variance)
+        whole = Sums(scores, self.variance)
         if self.ordered:
             found[0] = self.trends(whole).max(axis=0)
         for number, classes in enumerate(self._classes):
@@ -234,23 +238,20 @@ class Search:
                     found[place] = np.maximum(found[place], forms[classes == size].max(axis=0))
         return found
 
-    def _one_end(self, number: int) -> Array:
-        """TREND for the ranges of a feature with one end, among those that are tried."""
-        usable, (first, last) = self._parts[number][0], self.features[number].parts
-        is_open = (first == 0) != (last + 1 == len(self.features[number].cells[1]))
-        return np.where(is_open[usable], TREND, 0)
-
     def best(self, scores: Array, place: int, order: int) -> tuple[int, int]:
         """Number of the feature, and of its range, whose form of an order is the largest of a size class.
 
         Of trends the feature whose trend is the largest, and its range with one end.
         """
-        found, whole = (-1.0, 0, 0), Sums.of(scores[:, :, None], self.variance)
-        steepest = int(np.argmax(self.trends(whole)[:, order, 0])) if self.ordered else 0
-        of_trend = self.ordered[steepest] if self.classes[place] == TREND else None
-        for number, classes in enumerate(self._classes) if of_trend is None else [(of_trend, self._one_end(of_trend))]:
+        found, whole = (-1.0, 0, 0), Sums(scores[:, :, None], self.variance)
+        tried = {number: classes == self.classes[place] for number, classes in enumerate(self._classes)}
+        if self.classes[place] == TREND:
+            steepest = self.ordered[int(np.argmax(self.trends(whole)[:, order, 0]))]
+            (first, last), ends = self.features[steepest].parts, self.features[steepest].cells[1]
+            tried = {steepest: ((first == 0) != (last + 1 == len(ends)))[self._parts[steepest][0]]}
+        for number, is_tried in tried.items():
             forms = self.forms(number, whole)[:, order, 0]
-            forms[classes != self.classes[place]] = -1.0
+            forms[~is_tried] = -1.0
             part = int(np.argmax(forms))
             found = max(found, (float(forms[part]), number, int(self._parts[number][0][part])))
         return found[1], found[2]

@@ -28,7 +28,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.null import evidence_by_others
 from congruence.kernels.conditional_calibration.searched_ranges import (
     FEWEST,
-    TINY,
     TREND,
     Feature,
     Range,
@@ -103,8 +102,9 @@ def faulty_segments(
         if p_value > level:
             break
         place, order = np.unravel_index(np.argmax(evidence[:, :, 0]), evidence.shape[:2])
-        ranges, inside = _segment(search, scores, rows.variance, int(place), int(order))
-        judged_by = _judged_by(search, ranges, scores, rows.variance)
+        whole = Sums(scores.copy(), rows.variance)
+        ranges, inside = _segment(search, whole, int(place), int(order))
+        judged_by = _judged_by(search, ranges, whole)
         found.append(FoundSegment(ranges, np.flatnonzero(inside), p_value, judged_by))
         if search.classes[place] == TREND:
             along = next(feature.ranks for feature in search.features if feature.name == ranges[0].feature)[:, None]
@@ -115,19 +115,18 @@ def faulty_segments(
     return found
 
 
-def _segment(search: Search, scores: Array, variance: Array, place: int, order: int) -> tuple[tuple[Range, ...], Array]:
+def _segment(search: Search, whole: Sums, place: int, order: int) -> tuple[tuple[Range, ...], Array]:
     """The range of the largest form, its ends moved to where the form is largest; or where it lies within the range."""
-    number, part = search.best(scores, place, order)
-    feature = search.features[number]
+    number, part = search.best(whole.scores, place, order)
+    feature, n = search.features[number], len(whole.scores)
     chosen, other = (feature.range_of(part, complement=complement) for complement in (False, True))
     if np.isfinite([chosen.above, chosen.up_to]).all():
-        chosen, other = _with_one_end(feature, chosen, scores, variance)
-    chosen = max(chosen, other, key=lambda each: _size(scores, variance, feature.holds(each)))
+        chosen, other = _with_one_end(feature, chosen, whole)
+    chosen = max(chosen, other, key=lambda each: whole.size(feature.holds(each)))
     if feature.is_ordered:
-        everywhere = np.ones(len(scores), dtype=bool)
-        chosen = _rounded(feature, _sharpened(feature, chosen, scores, variance), everywhere)
-    inside, whole = feature.holds(chosen), Sums.of(scores, variance)
-    held = inside[:, None] * np.hstack([np.ones((len(scores), 1)), whole.centred, variance])
+        chosen = _rounded(feature, _sharpened(feature, chosen, whole), np.ones(n, dtype=bool))
+    inside = feature.holds(chosen)
+    held = inside[:, None] * np.hstack([np.ones((n, 1)), whole.centred, whole.variance])
     total = held.sum(axis=0)
     gains: list[tuple[float, Range | None, Feature]] = [(0.0, None, feature)]
     for second in (each for each in search.features if each is not feature):
@@ -143,34 +142,31 @@ def _segment(search: Search, scores: Array, variance: Array, place: int, order: 
         return (chosen,), inside
     narrower = _rounded(second, narrower, inside)
     both = inside & second.holds(narrower)
-    return ((chosen,), inside) if _is_wrong_alike(scores, inside, both) else ((chosen, narrower), both)
+    return ((chosen,), inside) if _is_wrong_alike(whole.scores, inside, both) else ((chosen, narrower), both)
 
 
-def _with_one_end(feature: Feature, chosen: Range, scores: Array, variance: Array) -> tuple[Range, Range]:
+def _with_one_end(feature: Feature, chosen: Range, whole: Sums) -> tuple[Range, Range]:
     """The range without the end that adds less, and what lies outside; as it is, twice, where both ends add much."""
-    whole = Sums.of(scores, variance)
-
-    def form(of: Range) -> float:
-        held = feature.holds(of)
-        return float(whole.forms(whole.centred[held].sum(axis=0)[None], variance[held].sum(axis=0)[None]).sum())
-
     up_to = replace(chosen, above=-np.inf), replace(chosen, above=chosen.up_to, up_to=np.inf)
     above = replace(chosen, up_to=np.inf), replace(chosen, above=-np.inf, up_to=chosen.above)
-    simpler = max(up_to, above, key=lambda each: form(each[0]))
-    return simpler if form(simpler[0]) > form(chosen) - _SIMPLER else (chosen, chosen)
+    simpler = max(up_to, above, key=lambda each: whole.form(feature.holds(each[0])))
+    one_end, both_ends = (whole.form(feature.holds(each)) for each in (simpler[0], chosen))
+    return simpler if one_end > both_ends - _SIMPLER else (chosen, chosen)
 
 
-def _judged_by(search: Search, ranges: tuple[Range, ...], scores: Array, variance: Array) -> Array:
+def _judged_by(search: Search, ranges: tuple[Range, ...], rows: Sums) -> Array:
     """See ``FoundSegment.judged_by``; all rows where the ends hang on so few that these would be other rows."""
     by_name = {feature.name: feature for feature in search.features}
-    chosen, folds = np.zeros(len(scores), dtype=bool), np.arange(len(scores)) % _FOLDS
+    n = len(rows.scores)
+    chosen, folds = np.zeros(n, dtype=bool), np.arange(n) % _FOLDS
     for fold in range(_FOLDS):
-        inside, others = np.ones(len(scores), dtype=bool), folds != fold
+        inside, others = np.ones(n, dtype=bool), folds != fold
         for part in ranges:
             feature = by_name[part.feature]
             if feature.is_ordered:
                 seen = np.flatnonzero(others & inside)
-                part = _sharpened(replace(feature, values=feature.values[seen]), part, scores[seen], variance[seen])
+                known = Sums(rows.scores[seen], rows.variance[seen])
+                part = _sharpened(replace(feature, values=feature.values[seen]), part, known)
             inside &= feature.holds(part)
         chosen |= inside & ~others
     whole = np.logical_and.reduce([by_name[part.feature].holds(part) for part in ranges])
@@ -192,9 +188,8 @@ def _is_wrong_alike(scores: Array, inside: Array, both: Array) -> bool:
     return along > _BEYOND_CHANCE and float(left[order] / kept[order]) > _ALIKE
 
 
-def _sharpened(feature: Feature, chosen: Range, scores: Array, variance: Array) -> Range:
+def _sharpened(feature: Feature, chosen: Range, whole: Sums) -> Range:
     """The range with each end that it has moved to where the form is largest."""
-    whole = Sums.of(scores, variance)
     for is_low in (True, False):
         if np.isinf(chosen.above if is_low else chosen.up_to):
             continue
@@ -202,9 +197,10 @@ def _sharpened(feature: Feature, chosen: Range, scores: Array, variance: Array) 
         rows = np.flatnonzero(feature.holds(free))
         rows = rows[np.argsort(feature.values[rows] * (-1.0 if is_low else 1.0), kind="stable")]
         values = feature.values[rows]
-        forms = whole.forms(np.cumsum(whole.centred[rows], axis=0), np.cumsum(variance[rows], axis=0)).sum(axis=1)[:-1]
+        sums, spreads = (np.cumsum(each[rows], axis=0) for each in (whole.centred, whole.variance))
+        forms = whole.forms(sums, spreads).sum(axis=1)[:-1]
         forms[: FEWEST - 1] = 0.0
-        forms[max(len(scores) - FEWEST, 0) :] = 0.0
+        forms[max(len(whole.scores) - FEWEST, 0) :] = 0.0
         forms[values[1:] == values[:-1]] = 0.0
         if forms.any():
             cut = int(np.argmax(forms))
@@ -225,8 +221,3 @@ def _rounded(feature: Feature, chosen: Range, among: Array) -> Range:
         if np.count_nonzero((among & feature.holds(found)) != held) <= _MOVED * np.count_nonzero(held):
             return found
     return chosen
-
-
-def _size(scores: Array, variance: Array, inside: Array) -> float:
-    """How large the mean scores of some rows are."""
-    return float(np.sum(scores[inside].mean(axis=0) ** 2 / np.maximum(variance[inside].mean(axis=0), TINY)))

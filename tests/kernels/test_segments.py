@@ -32,7 +32,7 @@ def test_forms_are_squared_sums_over_the_rows_of_a_range_in_their_standard_error
     centred = rows.scores - rows.scores.mean(axis=0)
     ratio = np.sum(centred**2, axis=0) / rows.variance.sum(axis=0)
     for number, feature in enumerate(search.features):
-        forms = search.forms(number, Sums.of(rows.scores[:, :, None], rows.variance))[:, :, 0]
+        forms = search.forms(number, Sums(rows.scores[:, :, None], rows.variance))[:, :, 0]
         usable = search._parts[number][0]
         assert len(usable) >= 2
         for part, found in zip(usable, forms, strict=True):
@@ -47,7 +47,7 @@ def test_forms_are_squared_sums_over_the_rows_of_a_range_in_their_standard_error
 def test_a_trend_is_the_squared_sum_of_scores_by_the_ranks_of_a_feature_in_its_standard_errors() -> None:
     rows = counted()
     search = Search([Feature("word", WORDS), Feature("x", X)], rows.variance)
-    (found,) = search.trends(Sums.of(rows.scores[:, :, None], rows.variance))[:, :, 0]
+    (found,) = search.trends(Sums(rows.scores[:, :, None], rows.variance))[:, :, 0]
     centred, ranks = rows.scores - rows.scores.mean(axis=0), pd.Series(X).rank()
     u = ((ranks - ranks.mean()).fillna(0.0)).to_numpy()[:, None]
     ratio = np.sum(centred**2, axis=0) / rows.variance.sum(axis=0)
