@@ -77,9 +77,9 @@ class Faults(ABC):
     """
 
     smoother: SpectralSmoother = field(repr=False)
-    index: NeighbourIndex = field(repr=False)
-    share: float
-    around: Array = field(repr=False)
+    index: NeighbourIndex | None = field(default=None, repr=False, kw_only=True)
+    share: float = field(default=1.0, kw_only=True)
+    around: Array = field(default_factory=lambda: np.empty(0), repr=False, kw_only=True)
 
     @abstractmethod
     def _at(self, vectors: Array, level: float) -> tuple[Array, Array]:
@@ -104,6 +104,7 @@ class Faults(ABC):
         sizes, found = self._at(vectors, level)
         wrong = found & (sizes >= MATTERS)
         if wrong.any():
+            assert self.index is not None
             errors, window = self._errors(vectors[wrong])
             counts = np.clip(np.rint(window * self.share), _FEWEST_AROUND, _MOST_AROUND).astype(np.intp)
             nearest = self.index.nearest(inputs[wrong], int(counts.max()))[1]
@@ -113,12 +114,11 @@ class Faults(ABC):
             wrong[wrong] = fewest_false(chances, level)
         return np.asarray(wrong)
 
-    def _known(self, seed: int) -> Self:
-        """It with sizes at some of the rows of ``index``, which alone are kept."""
-        rows = self.index.rows
-        some = np.sort(stream(seed, "rows of local faults").permutation(len(rows))[:_AROUND])
+    def among(self, inputs: Array, seed: int) -> Self:
+        """It with sizes at some of the smoother's rows, whose ``inputs`` are (n, d)."""
+        some = np.sort(stream(seed, "rows of local faults").permutation(len(inputs))[:_AROUND])
         sizes = self._at(self.smoother.analysis[some], 1.0)[0]
-        return replace(self, index=NeighbourIndex.of(rows[some]), share=len(some) / len(rows), around=sizes)
+        return replace(self, index=NeighbourIndex.of(inputs[some]), share=len(some) / len(inputs), around=sizes)
 
 
 @dataclass(frozen=True)
@@ -132,22 +132,6 @@ class ScoreFaults(Faults):
 
     smoothing: ScoreSmoothing = field(repr=False)
     variance: Array
-
-    @classmethod
-    def of(
-        cls,
-        scores: RowScores,
-        smoother: SpectralSmoother,
-        inputs: Array,
-        rows: Any,
-        seed: int,
-        blocks: DependentBlocks | None = None,
-    ) -> ScoreFaults:
-        """Of the rows of a smoother, by their numbers ``rows`` in ``scores`` and ``inputs`` (n, d); their blocks."""
-        kept = None if scores.variance is None else scores.variance[rows]
-        smoothing = ScoreSmoothing.of_rows(smoother, scores.scores[rows], kept, blocks)
-        variance = np.ones(len(ORDERS)) if kept is None else kept.mean(axis=0)
-        return cls(smoother, NeighbourIndex(inputs[rows], None), 1.0, np.empty(0), smoothing, variance)._known(seed)
 
     def _at(self, vectors: Array, level: float) -> tuple[Array, Array]:
         reading = LocalReading.at(self.smoothing, vectors)
@@ -185,16 +169,9 @@ class ErrorFaults(Faults):
 
     @classmethod
     def of(
-        cls,
-        errors: TargetErrors,
-        smoother: SpectralSmoother,
-        inputs: Array,
-        rows: Any,
-        seed: int,
-        blocks: DependentBlocks | None = None,
+        cls, smoother: SpectralSmoother, delta: Array, variance: Array, blocks: DependentBlocks | None
     ) -> ErrorFaults:
-        """Of the rows of a smoother, by their numbers ``rows`` in ``errors`` and ``inputs`` (n, d); their blocks."""
-        delta, variance = errors.delta[rows], errors.variance[rows]
+        """From Delta (n, r) and its variances (n,), of the rows of a smoother."""
         vectors, filters = smoother.analysis, smoother.filters
         eigenvalues = np.maximum(np.linalg.eigvalsh(delta.T @ delta / len(delta)), np.finfo(float).tiny)
         freedom = float(eigenvalues.sum() ** 2 / np.sum(eigenvalues**2))
@@ -204,7 +181,7 @@ class ErrorFaults(Faults):
             spread = np.sum([block_moments(vectors, column[:, None], blocks)[0][0] for column in delta.T], axis=0)
         kept, floor = smoother.coefficients(delta.astype(vectors.dtype)), filters[:, None] * spread * filters
         shape = float(variance.mean()), freedom, float(eigenvalues[-1] / eigenvalues.sum())
-        return cls(smoother, NeighbourIndex(inputs[rows], None), 1.0, np.empty(0), kept, floor, *shape)._known(seed)
+        return cls(smoother, kept, floor, *shape)
 
     def _at(self, vectors: Array, level: float) -> tuple[Array, Array]:
         smoothed = np.asarray(vectors @ self.coefficients, dtype=np.float64)
@@ -233,9 +210,13 @@ def local_faults(
     ``blocks`` are of all rows of which these are some, where they depend on each other.
     """
     own = None if blocks is None else blocks.of_rows(rows)
-    if scores is not None:
-        return ScoreFaults.of(scores, smoother, inputs, rows, seed, own)
-    return ErrorFaults.of(errors, smoother, inputs, rows, seed, own)
+    if scores is None:
+        found: Faults = ErrorFaults.of(smoother, errors.delta[rows], errors.variance[rows], own)
+    else:
+        kept = None if scores.variance is None else scores.variance[rows]
+        smoothing = ScoreSmoothing.of_rows(smoother, scores.scores[rows], kept, own)
+        found = ScoreFaults(smoother, smoothing, np.ones(len(ORDERS)) if kept is None else kept.mean(axis=0))
+    return found.among(inputs[rows], seed)
 
 
 def fewest_false(chances: Array, level: float) -> Array:

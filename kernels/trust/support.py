@@ -212,7 +212,10 @@ class Support:
             raise InvalidInputError(f"columns: {len(columns)} rows for {len(x)} of x; give the same rows")
         kept, held = _cut(len(x), groups, stream(seed, "rows held out from neighbours"))
         most = most_rows(x.shape[1])
-        ranges = None if columns is None else ColumnRanges.of(columns.iloc[kept], _share_outside(len(held)))
+        # So few ordinary rows may be outside by columns that p <= 1 % stays in reach of those that are: of few held-out
+        # rows hardly one, of many three tenths of those that may be as far.
+        share = max(0.1, 0.3 * (int(UNUSUAL * (len(held) + 1)) - 1)) / len(held)
+        ranges = None if columns is None else ColumnRanges.of(columns.iloc[kept], share)
         near = np.sort(kept[:most])
         whitening = Whitening.of(x[near])
         index = NeighbourIndex.of(whitening(x[near]))
@@ -272,13 +275,6 @@ class Support:
         lacking = [column.name for column in self.columns.columns if column.name not in columns]
         if lacking:
             raise InvalidInputError(f"columns: no {', '.join(lacking)}, which the split has; name them alike")
-
-
-def _share_outside(held_out: int) -> float:
-    """The share of ordinary rows that columns may call outside, so that p <= 1 % stays in reach of those that are: of
-    few held-out rows hardly one, of many three tenths of those that may be as far."""
-    allowed = int(UNUSUAL * (held_out + 1)) - 1
-    return max(0.1, 0.3 * allowed) / held_out
 
 
 def _matrix(x: Any, name: str) -> Array:

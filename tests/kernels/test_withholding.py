@@ -16,7 +16,7 @@ from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.scores import crps, negative_log_likelihood
 from congruence.kernels.trust.judgement import CCE, CRPS, ERROR, NLL, SPREAD, SUPPORT, excess_losses, rejection_curve
-from congruence.kernels.trust.local_faults import RowScores, ScoreFaults, fewest_false, local_faults
+from congruence.kernels.trust.local_faults import RowScores, fewest_false, local_faults
 from congruence.kernels.trust.rule import WithholdingRule, held_out_rows, rows_for
 from congruence.kernels.trust.scorer import COLUMNS
 from congruence.tasks.sentences.inputs import Rows, reasons, withholding_sentence
@@ -73,9 +73,9 @@ def test_of_what_is_withheld_for_a_fault_hardly_more_than_the_stated_share_is_ri
         y = law.mean() + law.std() * (rng.normal(size=2000) + fault)
         smoother = prepare(x, input_kernel=RBF(0.1), regularization=1e-3)
         vectors = smoother.spectrum.vectors(new, len(smoother.smoother.filters)).astype(np.float32)
-        scores = RowScores.of(y, law)
-        assert scores is not None
-        wrong = ScoreFaults.of(scores, smoother.smoother, x, slice(None), 0).wrong(vectors, new, 0.05)
+        errors = target_errors(y, law, RBF(0.5))
+        faults = local_faults(RowScores.of(y, law), errors, smoother.smoother, x, slice(None), 0)
+        wrong = faults.wrong(vectors, new, 0.05)
         assert wrong[new[:, 0] > 0.8].mean() > 0.3
         shares.append((wrong & (new[:, 0] <= 0.8)).sum() / wrong.sum())
     assert np.mean(shares) <= 0.05
