@@ -136,18 +136,19 @@ def extremes(
     Args:
         y: targets (n,).
         predictive: n distributions.
-        step: to which targets are rounded (``rounding.resolution``): a target is as near as its cell.
+        step: to which targets are rounded (``rounding.resolution``): a target is as near as its cell. Of draws its tail
+            probabilities are those of its rank, and of stated cells those up to the ends of its own.
         blocks: of rows that depend on each other.
         beside: values at which too many targets lie (``Masses.faults``): these are not counted again here.
     """
     levels = np.array(TAIL_LEVELS if predictive.states_tails else [])
-    half = 0.0 if step is None or predictive.is_discrete else step / 2.0
+    half = 0.0 if step is None or predictive.has_steps else step / 2.0
     chances, tails, are_above = [np.empty((0, len(levels)))], np.empty(len(y)), np.empty(len(y), dtype=bool)
     for rows in row_slices(len(y), _BLOCK):
         predicted = predictive[rows]
         chance = _tail_chances(predicted, y[rows], levels)
         chances.append(chance if blocks is not None else chance.sum(axis=0, keepdims=True))
-        below, above = _tails(predicted, y[rows], half)
+        below, above = predicted.pit_range(y[rows] + half)[1], 1.0 - predicted.pit_range(y[rows] - half)[0]
         tails[rows], are_above[rows] = np.minimum(below, above), above < below
     tails[np.isin(y, [mass.value for mass in beside])] = 1.0
     counts = []
@@ -160,16 +161,6 @@ def extremes(
     far = far[np.argsort(tails[far], kind="stable")[:_NAMED]]
     kept = None if blocks is None else blocks.count
     return Extremes(tuple(counts), len(y), far, int(np.count_nonzero(are_above & beyond)), kept)
-
-
-def _tails(predicted: Distribution, y: Array, half: float) -> tuple[Array, Array]:
-    """P(Y <= y) and P(Y >= y), (n,) each; of draws, those of the rank, and of cells those up to the cell's ends."""
-    if predicted.stated == "all":
-        return predicted.cdf(y + half), 1.0 - predicted.cdf_left(y - half)
-    if predicted.stated == "cells":
-        low, high = predicted.pit_range(y)
-        return high, 1.0 - low
-    return predicted.pit_range(y + half)[1], 1.0 - predicted.pit_range(y - half)[0]
 
 
 def _tail_chances(predicted: Distribution, y: Array, levels: Array) -> Array:

@@ -273,11 +273,9 @@ class RowDependence:
         Raises:
             InvalidInputError: another number of rows than n, or missing values, by row.
         """
-        if groups is None and time is None:
-            return None
-        return cls(
-            None if groups is None else _column(groups, n, "groups"), None if time is None else _column(time, n, "time")
-        )
+        given = {"groups": groups, "time": time}
+        known = {name: _column(values, n, name) for name, values in given.items() if values is not None}
+        return cls(**known) if known else None
 
     def blocks(self, scores: Callable[[], Array], *, counts: Array | None = None) -> DependentBlocks | None:
         """The blocks of rows; None where every row is one of its own.
@@ -296,7 +294,16 @@ class RowDependence:
             found = blocks_of_time(self.time, scores())
         if found.count == len(found.labels):
             return None
-        return found if counts is None else _of_counts(found, counts)
+        if counts is None:
+            return found
+        values, times = np.unique(counts, return_counts=True)
+        commonest = values[np.argmax(times)]
+        held = len(np.unique(found.labels[counts != commonest]))
+        if held < FEWEST_BLOCKS:
+            raise _too_few(
+                f"{found.kind}: {held} of {found.count} {_WORDS[found.kind]} hold a target other than {commonest:g}"
+            )
+        return replace(found, sparse=bool(2 * np.max(times) > len(counts)))
 
     def of_rows(self, rows: Any) -> RowDependence:
         """Of some rows alone."""
@@ -309,9 +316,8 @@ def blocks_of_groups(groups: Any, n: int) -> DependentBlocks:
     Raises:
         InvalidInputError: another number of rows, missing values, or fewer than ten groups.
     """
-    values = _column(groups, n, "groups")
-    found, labels = np.unique(values, return_inverse=True)
-    return _enough(DependentBlocks(labels.reshape(-1), len(found), "groups"), "groups")
+    found, labels = np.unique(_column(groups, n, "groups"), return_inverse=True)
+    return _enough(DependentBlocks(labels.reshape(-1), len(found), "groups"))
 
 
 def blocks_of_time(time: Any, scores: Array) -> DependentBlocks:
@@ -330,7 +336,7 @@ def blocks_of_time(time: Any, scores: Array) -> DependentBlocks:
     _, runs = np.unique(first // length, return_inverse=True)
     labels = np.empty(len(order), dtype=np.intp)
     labels[order] = runs.reshape(-1)
-    return _enough(DependentBlocks(labels, int(labels.max()) + 1, "time"), "time")
+    return _enough(DependentBlocks(labels, int(labels.max()) + 1, "time"))
 
 
 def run_length(score: Array) -> int:
@@ -339,7 +345,10 @@ def run_length(score: Array) -> int:
     An autoregression has no partial correlations beyond lag 1, and those of a sample have a variance of 1 / n each.
     Where their sum is clearly more, the ratio of neighbouring correlations says how slowly they decay.
     """
-    rho = autocorrelations(_without_slow_waves(score), _LAGS)
+    rest = _without_slow_waves(score)
+    rest = rest - np.mean(rest)
+    total = float(rest @ rest)
+    rho = np.array([rest[lag:] @ rest[:-lag] / total if total > 0.0 else 0.0 for lag in range(1, _LAGS + 1)])
     partial = [scipy.linalg.solve_toeplitz(np.r_[1.0, rho[: lag - 1]], rho[:lag])[-1] for lag in range(2, _LAGS + 1)]
     if rho[0] <= 0.0 or sum(partial) <= _CLEAR * np.sqrt(len(partial) / len(score)):
         return block_length(rho[0], len(score))
@@ -362,13 +371,6 @@ def block_length(correlation: float, n: int, decay: float = 0.0) -> int:
     apart = 1.0 - min(max(decay, rho), _LARGEST_CORRELATION)
     alpha = (2.0 * rho / apart**2 / (1.0 + 2.0 * rho / apart)) ** 2
     return int(np.clip(np.ceil(2.0 * 1.1447 * (alpha * n) ** (1.0 / 3.0)), 1, n))
-
-
-def autocorrelations(score: Array, lags: int) -> Array:
-    """Of a score (n,) in its order, at lags 1 to ``lags``; 0 where it does not vary."""
-    centred = score - np.mean(score)
-    total = float(centred @ centred)
-    return np.array([centred[lag:] @ centred[:-lag] / total if total > 0.0 else 0.0 for lag in range(1, lags + 1)])
 
 
 def lag_correlations(scores: Array) -> Array:
@@ -402,21 +404,10 @@ def _column(values: Any, n: int, name: str) -> Array:
     return column
 
 
-def _enough(blocks: DependentBlocks, name: str) -> DependentBlocks:
+def _enough(blocks: DependentBlocks) -> DependentBlocks:
     if blocks.count < FEWEST_BLOCKS:
-        raise _too_few(f"{name}: {blocks.count} {_WORDS[blocks.kind]} among {len(blocks.labels)} rows")
+        raise _too_few(f"{blocks.kind}: {blocks.count} {_WORDS[blocks.kind]} among {len(blocks.labels)} rows")
     return blocks
-
-
-def _of_counts(blocks: DependentBlocks, counts: Array) -> DependentBlocks:
-    values, times = np.unique(counts, return_counts=True)
-    commonest = values[np.argmax(times)]
-    held = len(np.unique(blocks.labels[counts != commonest]))
-    if held < FEWEST_BLOCKS:
-        raise _too_few(
-            f"{blocks.kind}: {held} of {blocks.count} {_WORDS[blocks.kind]} hold a target other than {commonest:g}"
-        )
-    return replace(blocks, sparse=bool(2 * np.max(times) > len(counts)))
 
 
 def _too_few(found: str) -> TooFewBlocksError:

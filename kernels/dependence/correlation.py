@@ -263,19 +263,13 @@ def sample(dependence: RowDependence, rows: int, seed: int, purpose: str) -> Arr
         enough = int(np.searchsorted(np.cumsum(sizes[order]), rows, side="right"))
         chosen = order[: max(enough, min(FEWEST_BLOCKS, len(order)))]
         return np.flatnonzero(np.isin(labels.reshape(-1), chosen))
-    n, length = len(_required(dependence.time)), rows // WINDOWS
-    order = np.argsort(_places(dependence.time), kind="stable")
-    free = n - WINDOWS * length
+    length, order = rows // WINDOWS, np.argsort(_places(dependence.time), kind="stable")
+    free = len(order) - WINDOWS * length
     starts = np.sort(rng.integers(0, free + 1, WINDOWS)) + length * np.arange(WINDOWS)
     return np.sort(np.concatenate([order[start : start + length] for start in starts.tolist()]))
 
 
 def _places(time: Array | None) -> Array:
     """The share of rows before each time, (n,): rows of one time have one place."""
-    values = _required(time)
-    return np.searchsorted(np.sort(values), values, side="left") / len(values)
-
-
-def _required(time: Array | None) -> Array:
     assert time is not None, "rows depend on each other within groups or near in time"
-    return time
+    return np.searchsorted(np.sort(time), time, side="left") / len(time)

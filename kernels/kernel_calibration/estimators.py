@@ -21,7 +21,7 @@ from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.targets import output_kernel_or_marginal, placed_targets
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_calibration.pairs import TILE, PairTerms, pair_terms, quadratic_form, signed_sums
+from congruence.kernels.kernel_calibration.pairs import TILE, PairTerms, pair_terms, signed_sums, tile_pairs
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.rng import stream
@@ -96,7 +96,15 @@ def pair_estimate(
         InvalidInputError: no pair counts.
     """
     counts = np.ones(terms.n) if weights is None else weights
-    total, counted = quadratic_form(terms, counts, None if biased else reach)
+    total = counted = 0.0
+    for i, j in tile_pairs(terms.n, None if biased else reach):  # each unordered pair is met once and counts twice
+        block, one, two = terms.h(i, j), counts[i], counts[j]
+        pairs, twice = float(one.sum() * two.sum()), 2.0
+        if i == j:
+            np.fill_diagonal(block, 0.0)
+            pairs, twice = pairs - float(one @ one), 1.0
+        total += twice * float(one @ block @ two)
+        counted += twice * pairs
     if biased:  # a squared norm: rounding alone could leave it below zero
         of_rows = counts**2
         return max(total + float(of_rows @ terms.diagonal()), 0.0) / (counted + float(np.sum(of_rows)))

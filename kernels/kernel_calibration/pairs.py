@@ -288,30 +288,14 @@ def tile_pairs(n: int, reach: int | None = None) -> Iterator[tuple[slice, slice]
                 yield one, tiles[j]
 
 
-def quadratic_form(terms: PairTerms, weights: Array, reach: int | None = None) -> tuple[float, float]:
-    """Return the sum of h_ij w_i w_j over pairs i != j, for weights w (n,), and that of the w_i w_j themselves.
-
-    Each unordered pair of ``tile_pairs`` is met once and counts twice.
-    """
-    total = counted = 0.0
-    for i, j in tile_pairs(terms.n, reach):
-        block, one, two = terms.h(i, j), weights[i], weights[j]
-        pairs, twice = float(one.sum() * two.sum()), 2.0
-        if i == j:
-            np.fill_diagonal(block, 0.0)
-            pairs, twice = pairs - float(one @ one), 1.0
-        total += twice * float(one @ block @ two)
-        counted += twice * pairs
-    return total, counted
-
-
 def signed_sums(
     terms: PairTerms, signs: Array, reach: int | None = None, precision: type[np.floating] = np.float64
 ) -> tuple[float, float, Array]:
     """Return the sum of h_ij over pairs i != j, their number, and the sums of h_ij s_i s_j, (k,), for signs s (n, k).
 
-    The pairs are those of ``quadratic_form``. Signs, 1 and -1 in bytes (50,000 rows of 999 floats take 400 MB), become
-    numbers of a ``precision`` a tile at a time; the sum without signs is in double precision.
+    Each unordered pair of ``tile_pairs`` is met once and counts twice. Signs, 1 and -1 in bytes (50,000 rows of 999
+    floats take 400 MB), become numbers of a ``precision`` a tile at a time; the sum without signs is in double
+    precision.
     """
     # No h_ij is larger than the largest h_ii: as shares of it, terms of any size have a place in single precision.
     scale = float(np.max(terms.diagonal())) or 1.0

@@ -38,7 +38,6 @@ are ``average_run_length`` looks apart or more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -250,11 +249,6 @@ class Look:
                 raise InvalidInputError(f"p_value: is {p_value}, expected a probability in (0, 1]")
         object.__setattr__(self, "tests", tuple(self.tests))  # a list, where it was read from JSON
 
-    @property
-    def log_e(self) -> float:
-        """Logarithm of the look's e-value by itself."""
-        return float(martingale(_players([self]))[0])
-
 
 @dataclass(frozen=True)
 class Monitor:
@@ -284,7 +278,10 @@ class Monitor:
 
     @cached_property
     def _log_e(self) -> Array:
-        return _players(self.looks)
+        """log e of every player at every look, (players, looks)."""
+        tests = [look.tests or (look.p_value,) for look in self.looks]
+        log_bets = [np.nan if look.log_bet is None else look.log_bet for look in self.looks]
+        return players([some[0] for some in tests], [some[-1] for some in tests], log_bets)
 
     @cached_property
     def evidence(self) -> Array:
@@ -333,13 +330,6 @@ class Monitor:
 
     def _called(self, at: int) -> str:
         return self.looks[at].when or f"look {at + 1}"
-
-
-def _players(looks: Sequence[Look]) -> Array:
-    """log e of every player at every look, (players, looks)."""
-    first = [look.tests[0] if look.tests else look.p_value for look in looks]
-    second = [look.tests[-1] if look.tests else look.p_value for look in looks]
-    return players(first, second, [np.nan if look.log_bet is None else look.log_bet for look in looks])
 
 
 def _first(where: Array) -> int | None:

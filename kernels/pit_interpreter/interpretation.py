@@ -259,9 +259,13 @@ def _decided(
         if calibrated >= 0.5:
             return Verdict(CALIBRATED, calibrated, Reason.NOT_REJECTED)
         return Verdict(ABSTAINED, calibrated, Reason.WEAK)
+    # A missing mode explains spread, skewness and tails; a wrong shape explains spread. So at (nearly) equal
+    # probability the later kind leads.
+    by_kind = zip(KINDS[::-1], estimate.fault_probabilities[::-1].tolist(), strict=True)
+    leading = sorted(by_kind, key=lambda each: -round(each[1], 2))
     findings = tuple(
-        Finding(kind, float(probability))
-        for probability, kind in sorted(zip(estimate.fault_probabilities, KINDS, strict=True), key=_leading)
+        Finding(kind, probability)
+        for kind, probability in leading
         if probability >= confidence and (kind != "more modes" or estimate.unimodality.p_value < level)
     )
     if findings:
@@ -269,9 +273,3 @@ def _decided(
     if calibrated >= 0.5:
         return Verdict(CALIBRATED, calibrated, Reason.SMALL)
     return Verdict(ABSTAINED, 1.0 - calibrated, Reason.UNCLEAR)
-
-
-def _leading(item: tuple[float, str]) -> tuple[float, int]:
-    # A missing mode explains spread, skewness and tails; a wrong shape explains spread. So at (nearly) equal
-    # probability the later kind leads.
-    return -round(float(item[0]), 2), -KINDS.index(item[1])

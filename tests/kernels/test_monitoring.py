@@ -49,7 +49,9 @@ def test_a_look_without_a_second_test_or_a_bet_stakes_on_what_it_has() -> None:
     for others in (two, both, shared):
         np.testing.assert_allclose(others, one)
     np.testing.assert_array_equal(alone, 0.0)
-    assert Look("a", 0.2).log_e == pytest.approx(np.log((28 * np.exp(one).mean() + 4) / 32))
+    assert martingale(Monitor(looks=(Look("a", 0.2),))._log_e)[0] == pytest.approx(
+        np.log((28 * np.exp(one).mean() + 4) / 32)
+    )
 
 
 def test_true_versions_are_hardly_ever_called_wrong_over_a_thousand_looks() -> None:
