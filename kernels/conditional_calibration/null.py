@@ -131,21 +131,15 @@ class BasisHypotheses:
         forms[:, orders] = np.sum(forms[:, :orders], axis=1)
         return forms
 
-    def evidence_by_moments(self, forms: Array) -> Array:
-        """max over w of s + log prior, (5, D), of observed and drawn forms (c, 5, D) by their own moments.
-
-        See ``evidence_by_others``.
-        """
-        return self._most(evidence_by_others(forms))
-
     def evidence(self, coefficients: Array) -> Array:
-        """The same of coefficients (k, 4, D) whose covariance is I: by the moments that their forms then have."""
+        """``most`` of coefficients (k, 4, D) whose covariance is I, by the moments that their forms then have."""
         total, square = np.sum(self.weights, axis=1)[:, None, None], np.sum(self.weights**2, axis=1)[:, None, None]
         scale = square / total  # of the gamma distribution: variance / mean / 2, so that forms / scale is chi-squared
         count = np.array([1] * len(ORDERS) + [len(ORDERS)])[:, None]
-        return self._most(-log_gamma_tail(0.5 * count * (total**2 / square), 0.5 * self.forms(coefficients) / scale))
+        return self.most(-log_gamma_tail(0.5 * count * (total**2 / square), 0.5 * self.forms(coefficients) / scale))
 
-    def _most(self, evidence: Array) -> Array:
+    def most(self, evidence: Array) -> Array:
+        """max over w of s + log prior, (5, D), of the evidence s (c, 5, D)."""
         single = (1.0 - JOINT_PRIOR) / len(ORDERS)
         prior = np.array([single] * len(ORDERS) + [JOINT_PRIOR]) / len(self.weights)
         return np.asarray(np.max(evidence + np.log(prior)[:, None], axis=0))

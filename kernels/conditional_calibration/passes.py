@@ -8,14 +8,15 @@ reading    effects, and every row's reading             -> the test
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.conditional_calibration.bases import (
+    TILE_ROWS,
     Bases,
     Basis,
     KernelColumns,
@@ -32,7 +33,7 @@ from congruence.kernels.conditional_calibration.regions import RegionCenters
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
-from congruence.kernels.engine.system import weighted_squares
+from congruence.kernels.engine.system import tile_slices, weighted_squares
 from congruence.kernels.pit import ORDERS, pit_scores, pit_values
 from congruence.kernels.threads import map_on_threads
 
@@ -175,33 +176,18 @@ def null_pass(rows: BlockRows, bases: Bases, versions: Sequence[Version], draws:
             beside.append((columns, version.own.coordinates))
     widths = [bases.directions if with_shared else 0, *(coordinates.shape[1] for _, coordinates in beside)]
     sums, blocks, apart = BlockSums(), draw_blocks(draws), np.cumsum(widths)[:-1].tolist()
-    for at, vectors in _strips(rows, bases, beside, with_shared=with_shared):
-        here, first = None if jumps is None else jumps[at], rows.first + at.start
+    x = bases.inputs(rows)
+    for strip in row_slices(len(x), _ROWS_OF_DRAWS):
+        parts = [bases.vectors(x[strip])] if with_shared else []
+        for columns, coordinates in beside:
+            tiles = tile_slices(strip, TILE_ROWS)
+            parts.append(np.concatenate([columns.at(at)[0] @ coordinates for at in tiles]).astype(np.float32))
+        here, first = None if jumps is None else jumps[strip], rows.first + strip.start
+        vectors = np.concatenate(parts, axis=1)
         draw = partial(projected_draws, vectors, first, draws=draws, seed=bases.seed, jumps=here, apart=apart)
         for block, part in zip(blocks, map_on_threads(draw, blocks), strict=True):
             sums.add_large(f"draws from {block}", part)
     return {"": sums}
-
-
-def _strips(
-    rows: BlockRows, bases: Bases, beside: Sequence[tuple[KernelColumns, Array]], *, with_shared: bool
-) -> Iterator[tuple[slice, Array]]:
-    """The directions of all bases, if asked, and of versions' own of some tiles together, over which draws go at once.
-
-    ``beside``: columns and coordinates of versions' own.
-    """
-    held: list[Array] = []
-    begin = end = 0
-    for at, vectors in bases.tiles(bases.inputs(rows)):
-        parts = [vectors] if with_shared else []
-        parts += [columns.at(at)[0] @ coordinates for columns, coordinates in beside]
-        held.append(np.concatenate(parts, axis=1, dtype=np.float32))
-        end = at.stop
-        if end - begin >= _ROWS_OF_DRAWS:
-            yield slice(begin, end), np.concatenate(held)
-            held, begin = [], end
-    if held:
-        yield slice(begin, end), np.concatenate(held)
 
 
 def reading_pass(
@@ -216,11 +202,8 @@ def reading_pass(
     """Returns what the effects of versions need. Where there are ``places``, columns of every row are written, too.
 
     Args:
-        rows: of a block.
-        bases: of the inputs.
-        versions: what is known of them.
-        regressions: of their scores, from ``scores_pass``.
-        smoothings: of their scores, by which rows are read.
+        regressions: of the scores of each version, from ``scores_pass``.
+        smoothings: of the same, by which rows are read.
         places: centres of the regions; None where nothing is read.
         write: takes region, reading and influence of every row.
     """

@@ -32,6 +32,7 @@ from congruence.kernels.conditional_calibration.null import (
     DRAWS_AT_ONCE,
     BasisHypotheses,
     draw_blocks,
+    evidence_by_others,
 )
 from congruence.kernels.conditional_calibration.passes import (
     INFLUENCE,
@@ -85,11 +86,6 @@ class VersionCalibration:
         if self.medoids is None or not self.by_row:
             return None
         return Regions.of(self.by_row[f"{PREFIX}region"].astype(np.int16), self.medoids)
-
-    @property
-    def influence(self) -> Array | None:
-        """Of every row on the effects, (n, 4), see ``effects``; None without a reading."""
-        return np.column_stack([self.by_row[f"{INFLUENCE}{order}"] for order in ORDERS]) if self.by_row else None
 
     def columns(self) -> dict[str, Array]:
         """What is known of every row, by the names of the scores; ``calibration_fault`` is text."""
@@ -166,7 +162,7 @@ class ScoredVersion:
         for basis in self.all_bases:
             hypotheses = BasisHypotheses.of(basis.eigenvalues)
             forms = [hypotheses.forms(coefficients[basis.place]) for coefficients in (self.observed, *drawn)]
-            of_bases.append(hypotheses.evidence_by_moments(np.concatenate(forms, axis=2)))
+            of_bases.append(hypotheses.most(evidence_by_others(np.concatenate(forms, axis=2))))
         evidence = np.stack(of_bases)
         return evidence[:, :, :1], evidence[:, :, 1:]
 
@@ -211,13 +207,9 @@ class ScoredVersion:
     def calibration(
         self, evidence: Evidence, found: BlockSums, places: RegionCenters | None, medoids: Array | None
     ) -> VersionCalibration:
-        """The outcome, with effects from what ``reading_pass`` added up.
+        """The outcome by its evidence, with effects from what ``reading_pass`` found.
 
-        Args:
-            evidence: of the version.
-            found: by ``reading_pass``.
-            places: centres of the regions; None where nothing is read.
-            medoids: the directions U of all bases at their medoids, (m, k).
+        ``medoids``: the directions U of all bases at those of ``places``, (m, k); None both where nothing is read.
         """
         added, n, dependent = self.sums.added, self.bases.n, self.version.dependent
         test = outcome_of_evidence(
