@@ -178,15 +178,11 @@ class Bases:
         with_protocol: bool,
         seed: int,
     ) -> Bases:
-        """Returns the kernels of the bases, without directions yet, from the inputs of ``sample_positions``, (s, d).
+        """Returns the kernels of the bases, without directions yet.
 
         Args:
-            sample: these inputs, in the precision of the arithmetic.
-            n: rows of the split.
-            settings: of the test.
-            protocol: of the split.
-            with_protocol: whether its kernel has a basis.
-            seed: of the landmarks.
+            sample: inputs of ``sample_positions`` among n rows, (s, d), in the precision of the arithmetic.
+            with_protocol: whether the protocol's kernel has a basis.
 
         Raises:
             InvalidInputError: fewer than two rows.

@@ -329,16 +329,10 @@ def outcome_of_evidence(
     blocks: int | None,
     orders: Sequence[str] = ORDERS,
 ) -> ConditionalCalibrationTest:
-    """Returns the outcome from the evidence of every basis.
+    """Returns the outcome from the evidence of the bases ``names``, (bases, orders and all of them, 1), and of B draws.
 
-    Args:
-        names: of the bases.
-        observed: evidence, (bases, orders and all of them, 1).
-        null: the same of the draws, (bases, orders and all of them, B).
-        effects: by order.
-        means: mean scores by order.
-        blocks: of rows that depend on each other, by whose signs the draws were made.
-        orders: what evidence has between bases and draws.
+    ``blocks``: of rows that depend on each other, by whose signs the draws were made; ``orders``: what evidence has
+    between bases and draws.
     """
 
     def p_value(axes: Any) -> float:

@@ -81,13 +81,10 @@ class PreparedCalibration:
         """Returns it by passes over the rows of a split.
 
         Args:
-            run: passes over the blocks.
             n: valid rows.
-            protocol: its kernel and lambda.
-            settings: of the test.
             seed: of landmarks, draws, regions and the randomisation of PIT values.
             dtype: of the arithmetic inside a tile.
-            with_protocol: whether its kernel has a basis, in whose directions rows are read.
+            with_protocol: whether the protocol's kernel has a basis, in whose directions rows are read.
         """
         settings = CalibrationSettings() if settings is None else settings
         sample = run("calibration sample", sample_pass, protocol, dtype, sample_positions(n, seed))[""].rows("inputs")

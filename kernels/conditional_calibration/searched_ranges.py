@@ -62,8 +62,11 @@ class Feature:
             words, codes = np.unique(self.values, return_inverse=True)
             return codes.reshape(-1), words
         known = np.sort(self.values[~np.isnan(self.values)])
-        ends = known[_cuts(len(known)) - 1] if len(known) else known
-        ends = np.unique(np.append(ends, known[-1:]))
+        n, near = len(known), FEWEST * _GROWTH ** np.arange(64)
+        near = near[near < n / _COARSEST * 2.0].astype(int)  # 10, 14, 20, ... from either end, and evenly between
+        cuts = np.concatenate([near, n - near, np.linspace(0, n, _COARSEST + 1)[1:-1].astype(int)])
+        cuts = cuts[(cuts >= FEWEST) & (cuts <= n - FEWEST)]
+        ends = np.unique(np.append(known[cuts - 1], known[-1:]))
         return np.where(np.isnan(self.values), -1, np.searchsorted(ends, self.values)), ends
 
     @cached_property
@@ -112,14 +115,6 @@ class Feature:
             return np.asarray((self.values == range_.word) != range_.is_not)
         with np.errstate(invalid="ignore"):
             return np.asarray((self.values > range_.above) & (self.values <= range_.up_to))
-
-
-def _cuts(n: int) -> Array:
-    """Numbers of sorted rows after which a feature is cut: 10, 14, 20, ... from either end, and evenly between."""
-    near = FEWEST * _GROWTH ** np.arange(64)
-    near = near[near < n / _COARSEST * 2.0].astype(int)
-    found = np.concatenate([near, n - near, np.linspace(0, n, _COARSEST + 1)[1:-1].astype(int)])
-    return np.unique(found[(found >= FEWEST) & (found <= n - FEWEST)])
 
 
 @dataclass(frozen=True)

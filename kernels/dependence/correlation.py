@@ -210,11 +210,6 @@ class HoldOut:
     fitting: Array
     held_out: Array
 
-    @property
-    def parts(self) -> tuple[Array, Array]:
-        """The numbers of the rows of both."""
-        return np.flatnonzero(self.fitting), np.flatnonzero(self.held_out)
-
 
 def hold_out(keys: Any, dependence: RowDependence | None = None) -> HoldOut:
     """About half of the rows to fit on, the same half for every version, whatever the order of the rows.

@@ -195,7 +195,8 @@ def judged_withholding(
     found: dict[str, LossJudgement] = {}
     if _FEWEST <= chosen.sum() <= len(chosen) - _FEWEST:
         found = {name: _compared(values, chosen, judged, blocks) for name, values in losses.items()}
-    return WithholdingJudgement(len(judged), int(chosen.sum()), found, curves, impossible_targets(y, law))
+    impossible = np.isinf(negative_log_likelihood(y, law, infinite="keep")) if law.has_density() else np.zeros(0)
+    return WithholdingJudgement(len(judged), int(chosen.sum()), found, curves, int(impossible.sum()))
 
 
 def _compared(loss: Array, chosen: Array, judged: Array, blocks: DependentBlocks | None) -> LossJudgement:
@@ -230,10 +231,3 @@ def excess_losses(y: Array, predictive: Distribution, *, seed: int = 0) -> dict[
     found[CRPS] = crps(y, predictive) - expected
     found[ERROR] = absolute_error(y, predictive)
     return {name: np.asarray(loss) for name, loss in found.items() if np.isfinite(loss).all()}
-
-
-def impossible_targets(y: Array, predictive: Distribution) -> int:
-    """How many targets have density or mass 0 under their law; 0 of laws without density."""
-    if not predictive.has_density():
-        return 0
-    return int(np.isinf(negative_log_likelihood(y, predictive, infinite="keep")).sum())

@@ -248,7 +248,14 @@ class Support:
                 f"x: {x.shape[1]} features, but the rows of the split have {self.features}; embed both alike"
             )
         if self.columns is not None:
-            self._require_columns(columns, len(x))
+            if columns is None or len(columns) != len(x):
+                given = "none" if columns is None else f"{len(columns)} rows"
+                raise InvalidInputError(
+                    f"columns: {given} for {len(x)} inputs; give the columns that the split's were given"
+                )
+            lacking = [column.name for column in self.columns.columns if column.name not in columns]
+            if lacking:
+                raise InvalidInputError(f"columns: no {', '.join(lacking)}, which the split has; name them alike")
         scores, distances, nearest, outside = self._scores(x, columns)
         beyond = len(self.held_out) - np.searchsorted(self.held_out, scores, side="left")
         p_values = (1.0 + beyond) / (1.0 + len(self.held_out))
@@ -266,15 +273,6 @@ class Support:
         with np.errstate(over="ignore"):
             above = _ABOVE * furthest
         return np.where(furthest > 0.0, above, scores), scores, nearest, beyond > 0.0
-
-    def _require_columns(self, columns: pd.DataFrame | None, rows: int) -> None:
-        assert self.columns is not None
-        if columns is None or len(columns) != rows:
-            given = "none" if columns is None else f"{len(columns)} rows"
-            raise InvalidInputError(f"columns: {given} for {rows} inputs; give the columns that the split's were given")
-        lacking = [column.name for column in self.columns.columns if column.name not in columns]
-        if lacking:
-            raise InvalidInputError(f"columns: no {', '.join(lacking)}, which the split has; name them alike")
 
 
 def _matrix(x: Any, name: str) -> Array:
