@@ -178,20 +178,18 @@ class LeaveOneOut:
 
     def effects(self, sums: BlockSums, level: float = 0.95) -> Mapping[str, Effect]:
         """theta of every order, from all tiles."""
-        return {name: self._effect(j, sums, level) for j, name in enumerate(ORDERS)}
-
-    def _effect(self, order: int, sums: BlockSums, level: float) -> Effect:
-        added, rows = sums.added, float(sums.added["rows"])
-        signal, products, variance, diagonal = (
-            float(added[name][order]) for name in ("signal", "products", "variance", "diagonal")
-        )
-        quadratic = max(self.quadratic(order, sums), _SMALLEST)
-        # Products of scores hold the quadratic part twice over.
-        linear = products - 2.0 * quadratic
-        least = variance / rows
-        slope = max(linear / (4.0 * signal), least) if signal > 0 else least
-        low, high = _interval(signal, max(diagonal, _SMALLEST), quadratic, slope, level)
-        return Effect(signal / rows, low / rows, high / rows, level)
+        added, rows, found = sums.added, float(sums.added["rows"]), {}
+        for order, name in enumerate(ORDERS):
+            signal, products, variance, diagonal = (
+                float(added[part][order]) for part in ("signal", "products", "variance", "diagonal")
+            )
+            quadratic = max(self.quadratic(order, sums), _SMALLEST)
+            linear = products - 2.0 * quadratic  # products of scores hold the quadratic part twice over
+            least = variance / rows
+            slope = max(linear / (4.0 * signal), least) if signal > 0 else least
+            low, high = _interval(signal, max(diagonal, _SMALLEST), quadratic, slope, level)
+            found[name] = Effect(signal / rows, low / rows, high / rows, level)
+        return found
 
     def quadratic(self, order: int, sums: BlockSums) -> float:
         """2 sum A_ik^2 v_i v_k of one score, with A_ik = H_ik (lift_i + lift_k) / 2 off the diagonal."""

@@ -170,8 +170,12 @@ def log_gamma_tail(shape: float | Array, z: Array) -> Array:
     tail = _gamma_tail(shape, z)
     far = tail < _SMALLEST
     result = np.log(np.where(far, 1.0, tail))
-    if np.any(far):
-        result[far] = _log_far_tail(np.broadcast_to(shape, z.shape)[far], z[far])
+    if np.any(far):  # far above a: Legendre's continued fraction (DLMF 8.9.2), from its end
+        a, beyond = np.broadcast_to(shape, z.shape)[far], z[far]
+        fraction = beyond + (2 * _FRACTIONS + 1) - a
+        for step in range(_FRACTIONS, 0, -1):
+            fraction = beyond + (2 * step - 1) - a - step * (step - a) / fraction
+        result[far] = a * np.log(beyond) - beyond - scipy.special.gammaln(a) - np.log(fraction)
     return np.asarray(result)
 
 
@@ -187,14 +191,6 @@ def _gamma_tail(shape: float | Array, z: Array) -> Array:
     a, below = np.broadcast_to(shape, z.shape)[stepped], z[stepped]
     tail[stepped] -= below**a * np.exp(-below) / scipy.special.gamma(a + 1.0)
     return tail
-
-
-def _log_far_tail(a: Array, z: Array) -> Array:
-    """Legendre's continued fraction (DLMF 8.9.2), from its end; z far above a."""
-    fraction = z + (2 * _FRACTIONS + 1) - a
-    for step in range(_FRACTIONS, 0, -1):
-        fraction = z + (2 * step - 1) - a - step * (step - a) / fraction
-    return np.asarray(a * np.log(z) - z - scipy.special.gammaln(a) - np.log(fraction))
 
 
 def draw_blocks(draws: int) -> list[int]:

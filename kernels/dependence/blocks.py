@@ -345,24 +345,17 @@ def run_length(score: Array) -> int:
     An autoregression has no partial correlations beyond lag 1, and those of a sample have a variance of 1 / n each.
     Where their sum is clearly more, the ratio of neighbouring correlations says how slowly they decay.
     """
-    rest = _without_slow_waves(score)
+    n, rest = len(score), score - np.mean(score)
+    for k in range(1, max(1, min(_SLOW_WAVES, n // _ROWS_OF_A_WAVE)) + 1):  # the slowest cosines, which are orthogonal
+        wave = np.cos(np.pi * k * (np.arange(n) + 0.5) / n)
+        rest = rest - wave * (2.0 / n * float(wave @ rest))
     rest = rest - np.mean(rest)
     total = float(rest @ rest)
     rho = np.array([rest[lag:] @ rest[:-lag] / total if total > 0.0 else 0.0 for lag in range(1, _LAGS + 1)])
     partial = [scipy.linalg.solve_toeplitz(np.r_[1.0, rho[: lag - 1]], rho[:lag])[-1] for lag in range(2, _LAGS + 1)]
-    if rho[0] <= 0.0 or sum(partial) <= _CLEAR * np.sqrt(len(partial) / len(score)):
-        return block_length(rho[0], len(score))
-    return block_length(rho[0], len(score), float(rho[1:] @ rho[:-1] / (rho[:-1] @ rho[:-1])))
-
-
-def _without_slow_waves(score: Array) -> Array:
-    """The score less its mean and its slowest cosines, which are orthogonal."""
-    n = len(score)
-    rest = score - np.mean(score)
-    for k in range(1, max(1, min(_SLOW_WAVES, n // _ROWS_OF_A_WAVE)) + 1):
-        wave = np.cos(np.pi * k * (np.arange(n) + 0.5) / n)
-        rest = rest - wave * (2.0 / n * float(wave @ rest))
-    return np.asarray(rest)
+    if rho[0] <= 0.0 or sum(partial) <= _CLEAR * np.sqrt(len(partial) / n):
+        return block_length(rho[0], n)
+    return block_length(rho[0], n, float(rho[1:] @ rho[:-1] / (rho[:-1] @ rho[:-1])))
 
 
 def block_length(correlation: float, n: int, decay: float = 0.0) -> int:

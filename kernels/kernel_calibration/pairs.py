@@ -54,8 +54,10 @@ def line_products(y: Array, predictive: Distribution, term: Density) -> Array:
     at_once = max(1, _ENTRIES // (ORDER * len(y)))
     for last in range(len(edges) - 1, 0, -at_once):  # g is an integral from the right
         some = edges[max(last - at_once, 0) : last + 1]
-        values = _measures(y, predictive, some)
         widths = np.diff(some)
+        places = some[:-1, None] + widths[:, None] * NODES
+        cdf = predictive.cdf(places.ravel()[None, :]).reshape(len(y), *places.shape)
+        values = (y[:, None, None] <= places) - cdf  # the cdf of each mu_i at the nodes
         solved = np.linalg.inv(np.eye(ORDER) + term.scale * widths[:, None, None] * _FROM_NODE)
         for cell in range(len(widths) - 1, -1, -1):
             values[:, cell] = _passed(values[:, cell], right, widths[cell], solved[cell], term.scale)
@@ -112,13 +114,6 @@ def _roughness(predictive: Distribution, left: Array, right: Array) -> Array:
         values = predictive.cdf(places.ravel()[None, :]).reshape(len(predictive), -1, ORDER)
         rough[some] = np.max(np.abs(values @ _LAST_COEFFICIENTS), axis=(0, 2)) * widths
     return rough
-
-
-def _measures(y: Array, predictive: Distribution, edges: Array) -> Array:
-    """Returns the cdf of mu_i at the nodes of cells, (n, cells, ORDER)."""
-    places = edges[:-1, None] + np.diff(edges)[:, None] * NODES
-    cdf = predictive.cdf(places.ravel()[None, :]).reshape(len(y), *places.shape)
-    return np.asarray((y[:, None, None] <= places) - cdf)
 
 
 def _to_coefficients() -> Array:
