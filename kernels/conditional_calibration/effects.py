@@ -158,24 +158,6 @@ class LeaveOneOut:
             for j in range(variance.shape[1]):
                 sums.add(f"inner {power} {j}", weighted_squares(own, variance[:, j] * lift**power))
 
-    def within(self, sums: BlockSums, in_blocks: Array, n: int) -> Array:
-        """What pairs of different rows of one block add to the estimate of each order, (4,), from all n rows.
-
-        ``in_blocks``: U'phi of each block, in the directions of the regression, (B, k, 4).
-        """
-        products = np.einsum("k,bkj,bkj->j", self.weights, in_blocks, sums.added["lifted in blocks"], optimize=True)
-        return np.asarray((products - sums.added["on the diagonal"]) / n)
-
-    def noise(self, in_blocks: Array, n: int) -> Array:
-        """The largest variance in any direction of H^{1/2} phi / sqrt(n), (4,), whose sum of squares is the estimate.
-
-        ``in_blocks``: see ``within``.
-        """
-        count = len(in_blocks)
-        scaled = np.sqrt(self.weights)[:, None] * (in_blocks - np.mean(in_blocks, axis=0))
-        covariances = np.einsum("bkj,blj->jkl", scaled, scaled, optimize=True) * (count / (count - 1.0))
-        return np.asarray(np.linalg.eigvalsh(covariances)[:, -1] / n)
-
     def effects(self, sums: BlockSums, level: float = 0.95) -> Mapping[str, Effect]:
         """theta of every order, from all tiles."""
         added, rows, found = sums.added, float(sums.added["rows"]), {}
@@ -191,6 +173,36 @@ class LeaveOneOut:
             found[name] = Effect(signal / rows, low / rows, high / rows, level)
         return found
 
+    def by_blocks(
+        self, effects: Mapping[str, Effect], influences: Array, sums: BlockSums, in_blocks: Array, n: int
+    ) -> Mapping[str, Effect]:
+        """The same estimates with intervals of n rows that depend on each other within blocks.
+
+        What pairs of rows in one block add to an estimate may be the whole of it, so the interval is that of both, the
+        estimate with and without them. An estimate near 0 by luck has influences near 0, and does not know how far it
+        is off. But with e the noise of H^{1/2} m, sqrt(theta) exceeds the root of the estimate by no more than that of
+        e in the direction of m, whose variance is at most the largest in any direction of H^{1/2} phi / sqrt(n).
+
+        Args:
+            effects: as of independent rows.
+            influences: what each block contributes to the estimates beyond their means, (B, 4).
+            sums: of the first pass.
+            in_blocks: U'phi of each block, in the directions of the regression, (B, k, 4).
+            n: rows.
+        """
+        products = np.einsum("k,bkj,bkj->j", self.weights, in_blocks, sums.added["lifted in blocks"], optimize=True)
+        within, count = (products - sums.added["on the diagonal"]) / n, len(in_blocks)
+        scaled = np.sqrt(self.weights)[:, None] * (in_blocks - np.mean(in_blocks, axis=0))
+        covariances = np.einsum("bkj,blj->jkl", scaled, scaled, optimize=True) * (count / (count - 1.0))
+        noise, found = np.linalg.eigvalsh(covariances)[:, -1] / n, {}
+        for j, (name, effect) in enumerate(effects.items()):
+            ends = SumOfBlocks.of(influences[:, j]).interval(effect.estimate, effect.level)
+            low, high = min(ends[0], ends[0] - float(within[j])), max(ends[1], ends[1] - float(within[j]))
+            reach = t_quantile(len(influences), effect.level) * float(np.sqrt(noise[j]))
+            high = max(high, (float(np.sqrt(max(effect.estimate, 0.0))) + reach) ** 2)
+            found[name] = Effect(effect.estimate, max(low, 0.0), high, effect.level)
+        return found
+
     def quadratic(self, order: int, sums: BlockSums) -> float:
         """2 sum A_ik^2 v_i v_k of one score, with A_ik = H_ik (lift_i + lift_k) / 2 off the diagonal."""
         plain, once, twice = (self.weights[:, None] * sums.added[f"inner {power} {order}"] for power in range(3))
@@ -201,32 +213,6 @@ class LeaveOneOut:
 def _lift(leverage: Array, weights: Array | None = None) -> Array:
     """w / (1 - H_ii), by which the rows of H without its diagonal count."""
     return np.asarray((1.0 if weights is None else weights) / (1.0 - leverage))
-
-
-def effects_by_blocks(
-    effects: Mapping[str, Effect], influences: Array, within: Array, noise: Array
-) -> Mapping[str, Effect]:
-    """The same estimates with intervals of rows that depend on each other within blocks.
-
-    An estimate near 0 by luck has influences near 0, and does not know how far it is off. But with e the noise of
-    H^{1/2} m, of variance at most ``noise`` in any direction, sqrt(theta) exceeds the root of the estimate by no more
-    than that of e in the direction of m.
-
-    Args:
-        effects: as of independent rows.
-        influences: what each block contributes to the estimates beyond their means, (B, 4).
-        within: what pairs of rows in one block add to each estimate, (4,), from ``LeaveOneOut.within``. Their
-            dependence may be the whole of it, so the interval is that of both, the estimate with and without them.
-        noise: from ``LeaveOneOut.noise``, (4,).
-    """
-    found = {}
-    for j, (name, effect) in enumerate(effects.items()):
-        ends = SumOfBlocks.of(influences[:, j]).interval(effect.estimate, effect.level)
-        low, high = min(ends[0], ends[0] - float(within[j])), max(ends[1], ends[1] - float(within[j]))
-        reach = t_quantile(len(influences), effect.level) * float(np.sqrt(noise[j]))
-        high = max(high, (float(np.sqrt(max(effect.estimate, 0.0))) + reach) ** 2)
-        found[name] = Effect(effect.estimate, max(low, 0.0), high, effect.level)
-    return found
 
 
 def _interval(signal: float, diagonal: float, quadratic: float, slope: float, level: float) -> tuple[float, float]:

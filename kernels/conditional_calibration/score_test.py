@@ -17,7 +17,6 @@ from congruence.kernels.conditional_calibration.effects import (
     ConditionalCalibrationTest,
     Effect,
     LeaveOneOut,
-    effects_by_blocks,
     outcome_of_evidence,
 )
 from congruence.kernels.conditional_calibration.local_reading import (
@@ -201,8 +200,7 @@ class ScoredVersion:
             return effects
         sums, inside = found.added["influence of blocks"], self.in_blocks[:, regression.place]
         sums = sums - np.bincount(dependent.labels, minlength=dependent.count)[:, None] * (np.sum(sums, axis=0) / n)
-        within = regression.within(self.sums, inside, n)
-        return effects_by_blocks(effects, sums / n, within, regression.noise(inside, n))
+        return regression.by_blocks(effects, sums / n, self.sums, inside, n)
 
     def calibration(
         self, evidence: Evidence, found: BlockSums, places: RegionCenters | None, medoids: Array | None

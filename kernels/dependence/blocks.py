@@ -165,10 +165,6 @@ class DependentBlocks:
         """Of a sum to which rows contribute ``influence`` (n,): the root sum of squares over blocks, ddof 1."""
         return float(np.sqrt(np.sum(self.sums(influence) ** 2) * self.count / (self.count - 1.0)))
 
-    def quantile(self, level: float = 0.95) -> float:
-        """Of Student's t distribution with ``count`` - 1 degrees of freedom, for a two-sided interval."""
-        return t_quantile(self.count, level)
-
     @cached_property
     def folds(self) -> Array:
         """Which of ``FOLDS`` parts each row is in, whole blocks at random, (n,)."""
