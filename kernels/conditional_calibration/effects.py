@@ -38,7 +38,7 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, printed
-from congruence.kernels.conditional_calibration.bases import Bases, product
+from congruence.kernels.conditional_calibration.bases import DISTANCES, PROTOCOL, Bases, distance_name, product
 from congruence.kernels.conditional_calibration.null import RIDGES
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, t_quantile
 from congruence.kernels.engine.blocks import BlockSums
@@ -92,8 +92,10 @@ class LeaveOneOut:
 
     @classmethod
     def of_bases(cls, bases: Bases) -> LeaveOneOut:
-        """The regression on the basis of the effects."""
-        return cls.of(bases.reference.eigenvalues, min(RIDGES), bases.reference.start)
+        """The regression on the RBF at the middle bandwidth, else on the protocol's kernel, else on the constant."""
+        named = {basis.name: basis for basis in bases.all}
+        basis = named.get(distance_name(DISTANCES[len(DISTANCES) // 2])) or named.get(PROTOCOL) or bases.all[0]
+        return cls.of(basis.eigenvalues, min(RIDGES), basis.start)
 
     def at(self, vectors: Array) -> tuple[Array, Array]:
         """U of the regression at a tile's rows, (rows, k), and H_ii, (rows,)."""
