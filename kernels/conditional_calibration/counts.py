@@ -106,16 +106,11 @@ class JumpScores:
         return None if self.cells is None else self.predictive.quantile_levels
 
     @cached_property
-    def spans(self) -> Array:
-        """Of counts: the first and the last one of the table of each distribution, (n, 2)."""
-        return _spans(self.predictive)
-
-    @cached_property
     def ends(self) -> Array:
         """F_i at successive counts between the tails, or at the ends of cells, (n, K)."""
         if self.cells is not None:
             return np.broadcast_to(self.cells.ends, (len(self), self.cells.ends.shape[1]))
-        predicted, spans = self.predictive, self.spans
+        predicted, spans = self.predictive, _spans(self.predictive)
         counts = spans[:, :1] + np.arange(_width(spans))
         ends = np.array(predicted.cdf(counts) if predicted.counts is None else predicted.counts.cumulative(counts))
         ends[:, -1] = 1.0
@@ -163,7 +158,7 @@ class JumpScores:
         for rows in row_slices(len(self), size):
             part = self[rows]
             if self.cells is None:
-                vars(part)["spans"] = self.spans[rows]
+                vars(part.predictive)["spans"] = _spans(self.predictive)[rows]
             yield part
 
     def __len__(self) -> int:

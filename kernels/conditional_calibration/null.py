@@ -18,7 +18,7 @@ it. Of rows that depend on each other it is their scores times one random sign a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise, repeat
 
 import numpy as np
@@ -104,45 +104,37 @@ SCORES_OF_MONOMIALS = np.array(
 _WORDS_PER_COUNTER = 8  # numbers of single precision that one step of Philox gives
 
 
-@dataclass(frozen=True)
-class BasisHypotheses:
-    """The hypotheses of one basis; every basis has the same prior.
+def weights_of(eigenvalues: Array) -> Array:
+    """w of a basis whose kernel matrix has ``eigenvalues`` n e, (k,): a row for each choice, its largest 1, (c, k)."""
+    if len(eigenvalues) == 1:
+        return np.ones((1, 1))  # of one direction, every weight says the same
+    weights = np.stack([*(eigenvalues / (eigenvalues + ridge) for ridge in RIDGES), eigenvalues])
+    return np.asarray(weights / weights[:, :1])
 
-    Attributes:
-        weights: w, a row for each choice, the largest of each row 1, (c, k).
-    """
 
-    weights: Array = field(repr=False)
+def forms(weights: Array, coefficients: Array) -> Array:
+    """T of every choice, each order alone and all together, (c, 5, D), for coefficients (k, 4, D)."""
+    squares = np.square(coefficients, dtype=np.float64)
+    k, orders, draws = squares.shape
+    found = np.empty((len(weights), orders + 1, draws))
+    found[:, :orders] = (weights @ squares.reshape(k, -1)).reshape(-1, orders, draws)
+    found[:, orders] = np.sum(found[:, :orders], axis=1)
+    return found
 
-    @classmethod
-    def of(cls, eigenvalues: Array) -> BasisHypotheses:
-        """Of a basis whose kernel matrix has ``eigenvalues`` n e, (k,)."""
-        if len(eigenvalues) == 1:
-            return cls(np.ones((1, 1)))  # of one direction, every weight says the same
-        weights = np.stack([*(eigenvalues / (eigenvalues + ridge) for ridge in RIDGES), eigenvalues])
-        return cls(weights / weights[:, :1])
 
-    def forms(self, coefficients: Array) -> Array:
-        """T of every choice, each order alone and all together, (c, 5, D), for coefficients (k, 4, D)."""
-        squares = np.square(coefficients, dtype=np.float64)
-        k, orders, draws = squares.shape
-        forms = np.empty((len(self.weights), orders + 1, draws))
-        forms[:, :orders] = (self.weights @ squares.reshape(k, -1)).reshape(-1, orders, draws)
-        forms[:, orders] = np.sum(forms[:, :orders], axis=1)
-        return forms
+def evidence_of(weights: Array, coefficients: Array) -> Array:
+    """``most`` of coefficients (k, 4, D) whose covariance is I, by the moments that their forms then have."""
+    total, square = np.sum(weights, axis=1)[:, None, None], np.sum(weights**2, axis=1)[:, None, None]
+    scale = square / total  # of the gamma distribution: variance / mean / 2, so that forms / scale is chi-squared
+    count = np.array([1] * len(ORDERS) + [len(ORDERS)])[:, None]
+    return most(-log_gamma_tail(0.5 * count * (total**2 / square), 0.5 * forms(weights, coefficients) / scale))
 
-    def evidence(self, coefficients: Array) -> Array:
-        """``most`` of coefficients (k, 4, D) whose covariance is I, by the moments that their forms then have."""
-        total, square = np.sum(self.weights, axis=1)[:, None, None], np.sum(self.weights**2, axis=1)[:, None, None]
-        scale = square / total  # of the gamma distribution: variance / mean / 2, so that forms / scale is chi-squared
-        count = np.array([1] * len(ORDERS) + [len(ORDERS)])[:, None]
-        return self.most(-log_gamma_tail(0.5 * count * (total**2 / square), 0.5 * self.forms(coefficients) / scale))
 
-    def most(self, evidence: Array) -> Array:
-        """max over w of s + log prior, (5, D), of the evidence s (c, 5, D)."""
-        single = (1.0 - JOINT_PRIOR) / len(ORDERS)
-        prior = np.array([single] * len(ORDERS) + [JOINT_PRIOR]) / len(self.weights)
-        return np.asarray(np.max(evidence + np.log(prior)[:, None], axis=0))
+def most(evidence: Array) -> Array:
+    """max over w of s + log prior, (5, D), of the evidence s (c, 5, D) of a basis; every basis has the same prior."""
+    single = (1.0 - JOINT_PRIOR) / len(ORDERS)
+    prior = np.array([single] * len(ORDERS) + [JOINT_PRIOR]) / len(evidence)
+    return np.asarray(np.max(evidence + np.log(prior)[:, None], axis=0))
 
 
 def evidence_by_others(forms: Array) -> Array:

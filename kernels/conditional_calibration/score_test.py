@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -29,9 +29,12 @@ from congruence.kernels.conditional_calibration.local_reading import (
 )
 from congruence.kernels.conditional_calibration.null import (
     DRAWS_AT_ONCE,
-    BasisHypotheses,
     draw_blocks,
     evidence_by_others,
+    evidence_of,
+    forms,
+    most,
+    weights_of,
 )
 from congruence.kernels.conditional_calibration.passes import (
     INFLUENCE,
@@ -142,8 +145,8 @@ class ScoredVersion:
 
     def evidence(self, null: Array) -> Evidence:
         """Against draws whose evidence is known, (bases, 5, B)."""
-        hypotheses = ((BasisHypotheses.of(basis.eigenvalues), basis.place) for basis in self.all_bases)
-        return np.stack([of_basis.evidence(self.observed[place]) for of_basis, place in hypotheses]), null
+        of_bases = [evidence_of(weights_of(basis.eigenvalues), self.observed[basis.place]) for basis in self.all_bases]
+        return np.stack(of_bases), null
 
     def evidence_by_own_null(self, run: Passes) -> Evidence:
         """Against draws that are its own, by whose moments every statistic is scaled."""
@@ -159,9 +162,9 @@ class ScoredVersion:
                 drawn.append(apart[:, None] * (flat @ signs).reshape(*shape, -1))
         of_bases = []
         for basis in self.all_bases:
-            hypotheses = BasisHypotheses.of(basis.eigenvalues)
-            forms = [hypotheses.forms(coefficients[basis.place]) for coefficients in (self.observed, *drawn)]
-            of_bases.append(hypotheses.most(evidence_by_others(np.concatenate(forms, axis=2))))
+            weights = weights_of(basis.eigenvalues)
+            of_parts = [forms(weights, coefficients[basis.place]) for coefficients in (self.observed, *drawn)]
+            of_bases.append(most(evidence_by_others(np.concatenate(of_parts, axis=2))))
         evidence = np.stack(of_bases)
         return evidence[:, :, :1], evidence[:, :, 1:]
 
@@ -245,8 +248,9 @@ def evidence_by_shared_null(
         parts, start = [found.added[f"draws from {block}"] for block in draw_blocks(draws)], 0
         for basis in [*(bases.all if is_new else ()), *(version.own for version in own.values())]:
             assert basis is not None
-            stop, hypotheses = start + len(basis.eigenvalues), BasisHypotheses.of(basis.eigenvalues)
-            of_draws = map_on_threads(hypotheses.evidence, [part[start:stop] for part in parts])
+            stop = start + len(basis.eigenvalues)
+            of_basis = partial(evidence_of, weights_of(basis.eigenvalues))
+            of_draws = map_on_threads(of_basis, [part[start:stop] for part in parts])
             drawn.append(np.concatenate(of_draws, axis=-1))
             start = stop
     if is_new:

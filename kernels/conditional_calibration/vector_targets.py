@@ -28,7 +28,7 @@ from congruence.kernels.conditional_calibration.bases import (
     sample_positions,
 )
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, outcome_of_evidence
-from congruence.kernels.conditional_calibration.null import BasisHypotheses, CalibrationSettings, evidence_by_others
+from congruence.kernels.conditional_calibration.null import CalibrationSettings, evidence_by_others, weights_of
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.engine.null import MAX_DIRECTIONS, exchangeable_targets, features_of_split
@@ -169,7 +169,7 @@ def _evidence(
     parts = [_energies(bases, observed), *map_on_threads(drawn, range(0, draws, per_block))]
     found = []
     for b, (basis, _) in enumerate(bases):
-        weights = BasisHypotheses.of(basis.eigenvalues).weights
+        weights = weights_of(basis.eigenvalues)
         forms = weights @ np.concatenate([part[b] for part in parts], axis=1)
         found.append(np.max(evidence_by_others(forms), axis=0) - np.log(len(weights)))
     return np.stack(found)
