@@ -303,9 +303,3 @@ def own_basis(points: Array, settings: CalibrationSettings, *, dtype: Any, seed:
     points = points.astype(dtype)
     count = LANDMARKS_PER_DIRECTION * settings.own_directions
     return Basis.of(OWN, RBF(gamma), points, np.median(points, axis=0), count, seed)
-
-
-def own_columns(basis: Basis, quantiles: Array) -> KernelColumns:
-    """Columns of a version's own basis at some rows, from its quantiles there, (rows, q); NaN where one is infinite."""
-    finite = np.where(np.isfinite(quantiles), quantiles, np.nan)
-    return KernelColumns(finite.astype(basis.landmarks.dtype), [basis])

@@ -21,7 +21,6 @@ from congruence.kernels.conditional_calibration.bases import (
     Basis,
     KernelColumns,
     own_basis,
-    own_columns,
     own_quantiles,
     product,
 )
@@ -70,10 +69,12 @@ class Version:
         return cls(name, own, 0 < found.largest["width"] <= LARGEST_TABLE, joined, seed)
 
     def own_columns(self, rows: BlockRows, bases: Bases, predictive: Distribution) -> KernelColumns | None:
-        """Returns the columns of its own basis at the rows of a block, if it has one."""
+        """Returns the columns of its own basis at the rows of a block, if it has one; NaN where a quantile is none."""
         if self.own is None:
             return None
-        return own_columns(self.own, own_quantiles(rows.targets(), predictive, bases.settings.levels))
+        quantiles = own_quantiles(rows.targets(), predictive, bases.settings.levels)
+        finite = np.where(np.isfinite(quantiles), quantiles, np.nan)
+        return KernelColumns(finite.astype(self.own.landmarks.dtype), [self.own])
 
     def jumps(self, rows: BlockRows, predictive: Distribution) -> JumpScores | None:
         """Returns its scores at the rows of a block, where they are means over jumps."""

@@ -14,7 +14,6 @@ row have other predictions, and errors of shape would cancel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,8 @@ from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.conditional_calibration.bases import (
     TILE_ROWS,
     Basis,
+    KernelColumns,
     own_basis,
-    own_columns,
     sample_positions,
 )
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, outcome_of_evidence
@@ -59,29 +58,15 @@ Directions = tuple[Basis, Array]
 """A basis and its directions U of the inputs in memory, (n, k)."""
 
 
-@dataclass(frozen=True)
-class WhitenedTargets:
-    """Targets and predictions without the location and spread that the version gives them.
-
-    Attributes:
-        z: (n, q).
-        predictive: the distribution of z if the model is the truth.
-        said: what the version says of a row, (n, 2 q): means and standard deviations.
-    """
-
-    z: Array
-    predictive: Distribution
-    said: Array
-
-
-def whitened_targets(y: Array, predictive: Distribution, *, seed: int) -> WhitenedTargets:
-    """Whitening of y (n, q) by the model's mean and covariance.
+def whitened_targets(y: Array, predictive: Distribution, *, seed: int) -> tuple[Array, Distribution, Array]:
+    """Targets y (n, q) and predictions whitened by the model's mean and covariance: z, its distribution if the model is
+    the truth, and what the version says of each row, (n, 2 q): means and standard deviations.
 
     Of draws, by those of target and draws together, which tell the target from no draw. Other distributions are given
     by draws.
     """
     if (whitened := predictive.whitened(y)) is not None:
-        return WhitenedTargets(*whitened, np.column_stack([predictive.mean(), predictive.std()]))
+        return *whitened, np.column_stack([predictive.mean(), predictive.std()])
     draws = predictive.draws
     if draws is None:
         draws = predictive.sample(MEMBERS, seed=stream(seed, "members of whitened laws"))
@@ -96,7 +81,7 @@ def whitened_targets(y: Array, predictive: Distribution, *, seed: int) -> Whiten
     covariance = (1.0 - share) * covariance + np.eye(q) * (share * diagonal + floor)[:, None, :]
     z = np.einsum("npq,nlq->nlp", np.linalg.inv(np.linalg.cholesky(covariance)), centred)
     spread = np.sqrt(np.einsum("nqq->nq", covariance))
-    return WhitenedTargets(z[:, 0], Samples(z[:, 1:]), np.column_stack([mean, spread]))
+    return z[:, 0], Samples(z[:, 1:]), np.column_stack([mean, spread])
 
 
 def vector_test(
@@ -117,13 +102,13 @@ def vector_test(
         InvalidInputError: y does not fit the predictions.
     """
     targets = matched_targets(predictive, y)
-    whitened = whitened_targets(targets, predictive, seed=seed)
-    spread = np.std(whitened.said, axis=0)
-    said = (whitened.said - np.mean(whitened.said, axis=0)) / np.where(spread > 0, spread, 1.0)
+    z, law, said = whitened_targets(targets, predictive, seed=seed)
+    spread = np.std(said, axis=0)
+    said = (said - np.mean(said, axis=0)) / np.where(spread > 0, spread, 1.0)
     own = _own_basis(said, settings, seed) if settings.levels else None
     bases = bases if own is None else [*bases, own]
     draws = settings.draws or _DRAWS[len(targets) > _ROWS_OF_MANY_DRAWS]
-    by_scale = [_evidence(bases, whitened, scale, draws, seed, blocks) for scale in SCALES.values()]
+    by_scale = [_evidence(bases, z, law, scale, draws, seed, blocks) for scale in SCALES.values()]
     evidence, names = np.stack(by_scale, axis=1), [basis.name for basis, _ in bases]
     count = None if blocks is None else blocks.count
     observed, null = np.split(evidence, [1], axis=2)
@@ -135,7 +120,7 @@ def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> Directi
     basis = own_basis(said[sample_positions(n, seed)], settings, dtype=np.float64, seed=seed)
     if basis is None:
         return None
-    columns, tiles = own_columns(basis, said), row_slices(n, TILE_ROWS)
+    columns, tiles = KernelColumns(said, [basis]), row_slices(n, TILE_ROWS)
     held = np.concatenate([columns.at(rows)[0] for rows in tiles])
     own = basis.spanned(held.T @ held, n, settings.own_directions)
     return own, (held @ own.coordinates).astype(np.float32)
@@ -143,17 +128,18 @@ def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> Directi
 
 def _evidence(
     bases: Sequence[Directions],
-    whitened: WhitenedTargets,
+    z: Array,
+    law: Distribution,
     scale: float,
     draws: int,
     seed: int,
     blocks: DependentBlocks | None,
 ) -> Array:
     """max over w of s + log prior at one output scale, (bases, 1 + draws): the observation first."""
-    n, q = whitened.z.shape
-    features = features_of_split(whitened.z, whitened.predictive, RBF(0.5 / (q * scale**2)))
-    delta = features.against(whitened.z, whitened.predictive)
-    observed = delta(whitened.z[:, None])
+    n, q = z.shape
+    features = features_of_split(z, law, RBF(0.5 / (q * scale**2)))
+    delta = features.against(z, law)
+    observed = delta(z[:, None])
     apart = observed if blocks is None else observed * enlargements(blocks.sums(observed[:, 0]))
     # Blocks of draws of equal size at every scale: a draw is then the same targets at all of them.
     per_block = int(np.clip(BLOCK_BYTES // (4 * n * MAX_DIRECTIONS), 1, 64))
@@ -164,7 +150,7 @@ def _evidence(
             signs = blocks.signs(count, seed, start)[blocks.labels]
             return _energies(bases, signs[:, :, None] * apart)
         rng = stream(seed, "null vector targets", start)
-        return _energies(bases, delta(exchangeable_targets(whitened.z, whitened.predictive, count, rng)))
+        return _energies(bases, delta(exchangeable_targets(z, law, count, rng)))
 
     parts = [_energies(bases, observed), *map_on_threads(drawn, range(0, draws, per_block))]
     found = []
