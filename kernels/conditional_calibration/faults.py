@@ -114,20 +114,21 @@ def faults(scores: Any, errors: Any = 0.0, *, mixing: float = 0.0, members: int 
     kept = 1.0 if members is None else float(rank_scores(members)[BIAS, BIAS])
     doubt = np.where(np.abs(s[:, BIAS]) >= GROSS_BIAS * kept, np.inf, doubt)
     extra = {SKEW: doubt, TAILS: doubt + (MIXED_TAILS * mixing) ** 2}
-    curves = _curves(members)
-    found = [curve.nearest(s) for curve in curves]
-    misfit = [squares + extra.get(curve.kind, 0.0) for curve, (squares, _, _) in zip(curves, found, strict=True)]
+    found = []  # of each kind: squared distance, (m,), the point nearest to the scores, (m, 4), and its strength, (m,)
+    for tree, strengths in _curves(members):
+        distance, at = tree.query(s)
+        found.append((np.square(distance), np.asarray(tree.data)[at], strengths[at]))
+    misfit = np.stack([squares + extra.get(kind, 0.0) for kind, (squares, _, _) in enumerate(found)])
     shift, factor = rank_shift_and_factor(s[:, [BIAS, SPREAD]], members)
-    kinds, rows = np.array([curve.kind for curve in curves]), np.arange(len(s))
     best = np.argmin(misfit, axis=0)
     # A narrow distribution beside the predictions has the scores of a skewed one, which a shift and a factor explain.
-    shaped = np.flatnonzero(np.isin(kinds[best], (SKEW, TAILS)))
+    shaped = np.flatnonzero(np.isin(best, (SKEW, TAILS)))
     shapes = _shapes_of_normals(s[shaped], shift[shaped], factor[shaped], members)
     apart = np.sum((s[shaped][:, [SKEW, TAILS]] - shapes) ** 2, axis=1)
     simple = shaped[apart < _MUCH_NEARER * np.stack([each[0] for each in found])[best[shaped], shaped]]
-    best[simple] = np.argmin(np.where(np.isin(kinds, (BIAS, SPREAD))[:, None], misfit, np.inf)[:, simple], axis=0)
-    explained, strengths = (np.stack([each[part] for each in found])[best, rows] for part in (1, 2))
-    return Faults(s, kinds[best], strengths, shift, factor, s - explained)
+    best[simple] = np.argmin(misfit[: SPREAD + 1, simple], axis=0)
+    explained, strengths = (np.stack([each[part] for each in found])[best, np.arange(len(s))] for part in (1, 2))
+    return Faults(s, best, strengths, shift, factor, s - explained)
 
 
 @cache
@@ -178,24 +179,12 @@ def shift_and_factor(bias: Any, spread: Any) -> tuple[Array, Array]:
     return h * np.sqrt(1.0 + factor**2), factor
 
 
-@dataclass(frozen=True)
-class _Curve:
-    """The curves of one kind of fault, as points (k, 4) with the strength of the fault at each, (k,)."""
-
-    kind: int
-    points: Array
-    strengths: Array
-    tree: cKDTree
-
-    def nearest(self, scores: Array) -> tuple[Array, Array, Array]:
-        """Of scores (m, 4): squared distance, (m,), the point nearest to them, (m, 4), and its strength, (m,)."""
-        distance, at = self.tree.query(scores)
-        return np.square(distance), np.asarray(self.points[at]), np.asarray(self.strengths[at])
-
-
 @cache
-def _curves(members: int | None) -> list[_Curve]:
-    """One for each kind of fault, in the order of ``ORDERS``; of ranks among ``members`` draws."""
+def _curves(members: int | None) -> list[tuple[cKDTree, Array]]:
+    """Points on the curves of each kind of fault, in the order of ``ORDERS``, and its strength at each of them, (k,).
+
+    Of ranks among ``members`` draws.
+    """
     from scipy.spatial import cKDTree  # a third of a second that a refusal need not wait for
 
     fine = np.linspace(0.0, 1.0, _FINE + 1)[1:, None] ** 1.5
@@ -218,7 +207,7 @@ def _curves(members: int | None) -> list[_Curve]:
         mine = [(points, sign * np.linalg.norm(points, axis=1)) for points, of, sign in curves if of == kind]
         points, strengths = (np.concatenate(part) for part in zip(*mine, strict=True))
         points = points if members is None else points @ rank_scores(members).T
-        found.append(_Curve(kind, points, strengths, cKDTree(points)))
+        found.append((cKDTree(points), strengths))
     return found
 
 
