@@ -19,6 +19,7 @@ a = 1 / sqrt(1 + 2 c^2) and Owen's function T.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -180,7 +181,7 @@ def shift_and_factor(bias: Any, spread: Any) -> tuple[Array, Array]:
 
 
 @cache
-def _curves(members: int | None) -> list[tuple[cKDTree, Array]]:
+def _curves(members: int | None) -> Sequence[tuple[cKDTree, Array]]:
     """Points on the curves of each kind of fault, in the order of ``ORDERS``, and its strength at each of them, (k,).
 
     Of ranks among ``members`` draws.

@@ -10,9 +10,7 @@ l runs in the leading directions of the protocol's kernel; its ridge minimises g
 degrees of freedom counted 1.4 times, which seldom takes noise for structure (Kim and Gu 2004), among ridges that
 include an infinite one.
 
-What is wrong around each point: smoothed PIT scores with their exact spread under a true model, and their reading.
-
-Significance and size are two questions. The first is asked of
+What is wrong around each point: significance and size are two questions. The first is asked of
 
 .. math::  s_j(x) = \sum_i a_i(x) \phi_j(u_i), \qquad  \mathrm{sd}\, s_j(x) = \sqrt{\textstyle\sum_i a_i(x)^2}
    \text{ exactly, if the model is the truth,}
@@ -20,8 +18,7 @@ Significance and size are two questions. The first is asked of
 with the weights a(x) = A^-1 k(x) of the protocol. A weighted sum of bounded terms is close to normal wherever several
 rows share the weight, and its tails are lighter where they do not, so p-values are normal ones; the four orders, which
 are uncorrelated under the truth, share a point's p-value after Sidak, and Benjamini and Hochberg's false discovery rate
-runs over the points. The second is asked of local means whose weights sum to 1 (see ``smoothing``), translated by
-``faults``.
+runs over the points. The second is asked of the local means above, translated by ``faults``.
 
 A P-P plot at one input: which share of the targets around it falls below each predicted level.
 

@@ -57,7 +57,7 @@ def line_products(y: Array, predictive: Distribution, term: Density) -> Array:
         widths = np.diff(some)
         places = some[:-1, None] + widths[:, None] * NODES
         cdf = predictive.cdf(places.ravel()[None, :]).reshape(len(y), *places.shape)
-        values = (y[:, None, None] <= places) - cdf  # the cdf of each mu_i at the nodes
+        values: Array = np.asarray((y[:, None, None] <= places) - cdf)  # the cdf of each mu_i at the nodes
         solved = np.linalg.inv(np.eye(ORDER) + term.scale * widths[:, None, None] * _FROM_NODE)
         for cell in range(len(widths) - 1, -1, -1):
             values[:, cell] = _passed(values[:, cell], right, widths[cell], solved[cell], term.scale)

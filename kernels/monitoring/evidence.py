@@ -8,11 +8,9 @@ Several players bet on every look, each by one rule of its own, and begin with e
 again, and it grows like the best of them, whatever the fault is. All functions work with logarithms: evidence of
 thousands of looks overflows.
 
-Betting on PIT scores: e-values of a look's rows from what earlier looks showed.
-
-The scores :math:`\phi_j`, j = 1..4 (shifted Legendre polynomials of the PIT value; of a count their mean over the
-randomisation) have mean 0 given the input and :math:`|\phi_j| \le \sqrt{2j + 1}`, if the version is the truth. So with
-bets :math:`\lambda` that earlier looks alone have set,
+They bet on PIT scores, too. The scores :math:`\phi_j`, j = 1..4 (shifted Legendre polynomials of the PIT value; of a
+count their mean over the randomisation) have mean 0 given the input and :math:`|\phi_j| \le \sqrt{2j + 1}`, if the
+version is the truth. So with bets :math:`\lambda` that earlier looks alone have set,
 
 .. math::  e = \prod_i \Bigl(1 + \sum_j \lambda_j \phi_{ij}\Bigr), \qquad \sum_j |\lambda_j| \sqrt{2j + 1} \le c < 1
 
@@ -22,8 +20,6 @@ p-values. Rows of one block are one observation: their mean is bet on.
 
 Several players bet, on one order or all of them, boldly or carefully, and one not at all; each begins a look with what
 the others and it have won (a mixture, of which a share is dealt out evenly at every look so that none is ever ruined).
-
-The account of looks at one version: what each found on rows that no look had seen, and what all of them say.
 
 Half of the stake is multiplied over looks (the test martingale M of players who bet on p-values and PIT values), half
 is spent look by look (alpha spending), so that what one look shows clearly is found at once, and what many show faintly

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaincc, ndtr
@@ -113,12 +113,6 @@ class Faults(ABC):
             chances = ndtr((half - sizes[wrong]) / np.maximum(_ERRORS * errors, np.finfo(float).tiny))
             wrong[wrong] = fewest_false(chances, level)
         return np.asarray(wrong)
-
-    def among(self, inputs: Array, seed: int) -> Self:
-        """It with sizes at some of the smoother's rows, whose ``inputs`` are (n, d)."""
-        some = np.sort(stream(seed, "rows of local faults").permutation(len(inputs))[:_AROUND])
-        sizes = self._at(self.smoother.analysis[some], 1.0)[0]
-        return replace(self, index=NeighbourIndex.of(inputs[some]), share=len(some) / len(inputs), around=sizes)
 
 
 @dataclass(frozen=True)
@@ -216,7 +210,10 @@ def local_faults(
         kept = None if scores.variance is None else scores.variance[rows]
         smoothing = ScoreSmoothing.of_rows(smoother, scores.scores[rows], kept, own)
         found = ScoreFaults(smoother, smoothing, np.ones(len(ORDERS)) if kept is None else kept.mean(axis=0))
-    return found.among(inputs[rows], seed)
+    n, labelled = len(smoother.analysis), inputs[rows]
+    some = np.sort(stream(seed, "rows of local faults").permutation(n)[:_AROUND])
+    sizes = found._at(smoother.analysis[some], 1.0)[0]
+    return replace(found, index=NeighbourIndex.of(labelled[some]), share=len(some) / n, around=sizes)
 
 
 def fewest_false(chances: Array, level: float) -> Array:
