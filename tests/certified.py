@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
-from congruence.kernels.engine.landmarks import prepare_system
+from congruence.kernels.engine.driver import Driver
 from congruence.kernels.engine.measure import smooth
 from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
 from congruence.kernels.protocol import EvaluationProtocol
@@ -114,13 +114,9 @@ def evaluated(problem):
     landmarks = SOLVERS[problem.solver]
     protocol = EvaluationProtocol("certified", False, problem.kernel, regularization=problem.regularization)
     points = None if problem.query is None else LocalPasses(HeldRows(problem.query))
-    system = prepare_system(
-        LocalPasses(HeldRows(problem.x)),
-        protocol,
-        len(problem.x) if landmarks is None else landmarks,
-        dtype=np.float64 if landmarks is None else problem.x.dtype,
-        points=points,
-    )
+    driver = Driver(LocalPasses(HeldRows(problem.x)), protocol, points=points)
+    exact = landmarks is None
+    system = driver.system(len(problem.x) if exact else landmarks, np.float64 if exact else problem.x.dtype)
     found = smooth(system, problem.x, problem.query, problem.delta)
     values, bounds = np.linalg.norm(found.values, axis=1), found.bounds
     return Evaluated(values, bounds.at_point, bounds.in_mean, bounds.kind)

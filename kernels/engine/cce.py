@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
 from congruence.kernels.engine.congruence_test import simulated_errors
 from congruence.kernels.engine.plan import PlannedVersion
@@ -57,18 +58,14 @@ def right_hand_sides_pass(
         versions: those to add up.
         residual_positions: sorted positions at which Delta is kept, to read the residual on.
     """
-    predictive = {version.name: block.predictive(version.name) for version in versions}
-    targets, first = block.targets(), block.first
+    reference = _Reference(block, system, versions)
     points, _ = system.points(block)
-    sums = {version.label: BlockSums() for version in versions}
     for rows, columns, vectors in system.tiles(points, whole=not system.is_exact):
-        positions = np.arange(first + rows.start, first + rows.stop)
-        roots = None if system.roots is None else system.roots[positions]
-        columns, vectors = system.scaled(columns, first, rows), system.scaled(vectors, first, rows)
-        kept = chosen_in(residual_positions, first + rows.start, len(positions))
+        positions = reference.begin(rows)
+        columns, vectors = (system.scaled(each, block.first, rows) for each in (columns, vectors))
+        kept = chosen_in(residual_positions, int(positions[0]), len(positions))
         for version in versions:
-            added, y, law = sums[version.label], targets[rows], predictive[version.name][rows]
-            error = version.errors(y, law, positions, roots, measured=True)
+            added, error = reference.sums[version.label], reference.errors(version, measured=True)
             probes = version.probes(error.variance, positions)
             sides = np.hstack([error.delta, probes])
             if system.is_exact:
@@ -90,8 +87,8 @@ def right_hand_sides_pass(
                 if error.sampling_variance is not None:
                     added.add("sampling variance", weighted_squares(vectors, error.sampling_variance))
             if version.simulated is not None:
-                version.simulated.add(added, vectors, y, law, positions, roots=roots)
-    return sums
+                version.simulated.add(added, vectors, *reference.given(version), positions, roots=reference.roots)
+    return reference.sums
 
 
 @dataclass(frozen=True)
@@ -162,14 +159,31 @@ class VersionAnswer:
 
 @dataclass(frozen=True)
 class Solved:
-    """What the passes of one landmark count found, up to the influences of rows."""
+    """What the passes of one landmark count found, up to the influences of rows.
+
+    Attributes:
+        system: of the reference.
+        answers: of the versions.
+        right_hand_sides, scores: what all blocks added.
+        points: how many there are.
+        elsewhere: whether they are other than the reference rows.
+    """
 
     system: System
     answers: list[VersionAnswer]
     right_hand_sides: Pass
     scores: Pass
-    certificates: dict[str, ErrorBounds]
     points: int
+    elsewhere: bool
+
+    @cached_property
+    def certificates(self) -> dict[str, ErrorBounds]:
+        """Bounds on the error of every answer: its residual on sampled rows, and what the features miss.
+
+        Raises:
+            BudgetError: the features miss more than a twentieth of the errors.
+        """
+        return {answer.version.label: self._certificate(answer) for answer in self.answers}
 
     @property
     def worst(self) -> float:
@@ -204,6 +218,36 @@ class Solved:
         found = self.scores[label]
         return np.asarray(found.rows("weights at points")) if "weights at points" in found.kept else None
 
+    def _certificate(self, answer: VersionAnswer) -> ErrorBounds:
+        inputs, (at_rows, _) = self.system.inputs, self.system.residual_positions
+        sides, scores = self.right_hand_sides[answer.version.label], self.scores[answer.version.label]
+        delta, roots = sides.rows("residual"), 1.0 if inputs.roots is None else inputs.roots[at_rows, None]
+        if inputs.is_exact:
+            weights = answer.weights[:, : answer.rank]
+            kz = np.asarray(inputs.kernel(inputs.residual, inputs.landmarks)) @ weights
+            residual = delta - roots * kz[: len(at_rows)] - inputs.shift * (weights[at_rows] / roots)
+        else:
+            kz = scores.added["K Z"]
+            residual = scores.rows("read") - roots * kz[: len(at_rows)]
+        read = scores.rows("read at points") - kz[len(at_rows) :] if self.elsewhere else None
+        rounding = 8.0 * _UNIT * float(np.sqrt(sides.added["squares"]))
+        bounds = residual_bounds(self.system, residual, read, self.points, rounding)
+        bound, mean = bounds.at_point, bounds.in_mean
+        if "squared weights" in scores.added:  # of a mean under weights of mean 1: the root mean square, by Cauchy
+            mean = min(bound, mean * float(np.sqrt(scores.added["squared weights"] / self.points)))
+        features = self._feature_bound(answer.rank, sides, -scores.largest["-value"] - bound)
+        kind: BoundKind = "sampled" if sides.largest["sampled"] else bounds.kind
+        return ErrorBounds(bound + features, mean + features, kind)
+
+    def _feature_bound(self, rank: int, sides: BlockSums, smallest: float) -> float:
+        """Returns what psi misses of CCE, measured on all targets, where at least ``smallest`` was computed."""
+        inputs, missed = self.system.inputs, sides.added["missed"]
+        if sides.largest["sampled"]:
+            require_share(missed, sides.added["squares"] + missed, inputs.n, rank)
+        weight = self.system.kernel_maximum / (4.0 * inputs.shift)  # of |a(x)|^2
+        squared = float(weight * (missed + 2.0 * np.sqrt(inputs.n * sides.added["outside"])))
+        return min(float(np.sqrt(squared)), squared / max(smallest, float(np.finfo(np.float64).tiny)))
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -230,18 +274,20 @@ def scores_pass(
     The columns of the rows are written: cce, noise_floor, p_value, statistic; of rows that count unequally in means,
     their weight.
     """
-    scores, reference = _Points(block, answers, asked), _Reference(block, system, answers, asked)
     points, double = system.points(block)
+    reference = _Reference(block, system, [answer.version for answer in answers], double)
+    scores = _Points(block, answers, asked)
     whole = not system.is_exact or any(answer.inverse is not None for answer in answers)
     for rows, columns, vectors in system.tiles(points, whole=whole):
-        reference.begin(rows, double)
+        positions = reference.begin(rows)
         for answer in answers:
-            error, sides = reference.sides(answer, rows)
+            error = reference.errors(answer.version)
             if answer.solution is not None:
-                smoothed = sides - system.shift * answer.solution[reference.positions]
+                sides = np.hstack([error.delta, answer.version.probes(error.variance, positions)])
+                smoothed = sides - system.shift * answer.solution[positions]
             else:
                 smoothed = product(columns, answer.weights)
-            reference.add(answer, error, smoothed[:, : answer.rank], vectors)
+            reference.add(answer, asked, error, smoothed[:, : answer.rank], vectors)
             scores.add(answer, rows, columns, vectors, smoothed)
     scores.write(write)
     return {name: sums.merge(reference.sums[name]) for name, sums in scores.sums.items()}
@@ -249,15 +295,14 @@ def scores_pass(
 
 def reference_pass(block: BlockRows, system: SystemInputs, answers: Sequence[VersionAnswer], asked: Asked) -> Pass:
     """What reference rows add where the points are others: residuals of fits, and K Z where the residual is read."""
-    reference = _Reference(block, system, answers, asked)
     points, double = system.points(block)
+    reference = _Reference(block, system, [answer.version for answer in answers], double)
     for rows, columns, vectors in system.tiles(points, whole=not system.is_exact):
-        reference.begin(rows, double)
+        reference.begin(rows)
         vectors, columns = (system.scaled(each, block.first, rows) for each in (vectors, columns))
         for answer in answers:
-            error, _ = reference.sides(answer, rows)
             smoothed = None if system.is_exact else product(columns, answer.weights[:, : answer.rank])
-            reference.add(answer, error, smoothed, vectors)
+            reference.add(answer, asked, reference.errors(answer.version), smoothed, vectors)
     return reference.sums
 
 
@@ -278,45 +323,49 @@ def points_pass(
 
 
 class _Reference:
-    """The reference rows of a block: their errors, and their part in what certificates and standard errors need."""
+    """The reference rows of a block, a tile at a time: their errors by every version, and what they add."""
 
-    def __init__(self, block: BlockRows, system: SystemInputs, answers: Sequence[VersionAnswer], asked: Asked) -> None:
-        self._system, self._first, self._read = system, block.first, asked.rows
-        self._predictive = {answer.version.name: block.predictive(answer.version.name) for answer in answers}
-        self._targets = block.targets()
-        self.sums = {answer.version.label: BlockSums() for answer in answers}
-        self.positions: Array = np.empty(0, dtype=np.intp)
-        self._roots: Array | None = None
-        self._residual = None if system.is_exact else system.placed(system.residual)
-        self._at_residual: Any = None
+    def __init__(
+        self, block: BlockRows, system: SystemInputs, versions: Sequence[PlannedVersion], double: Array | None = None
+    ) -> None:
+        """``double``: all inputs of the block in double precision, where the residual of landmarks is read."""
+        self._system, self._first, self._targets = system, block.first, block.targets()
+        self._predictive = {version.name: block.predictive(version.name) for version in versions}
+        self._double = None if system.is_exact else double
+        self._residual = None if self._double is None else system.placed(system.residual)
+        self.sums = {version.label: BlockSums() for version in versions}
 
-    def begin(self, rows: slice, double: Array) -> None:
-        """Begin a tile; ``double``: all inputs of the block in double precision."""
-        system = self._system
+    def begin(self, rows: slice) -> Array:
+        """Begin a tile, whose positions are returned."""
+        system, self._rows = self._system, rows
         self.positions = np.arange(self._first + rows.start, self._first + rows.stop)
-        self._roots = None if system.roots is None else system.roots[self.positions]
-        if self._residual is not None:  # that of an exact system needs no pass
-            make = partial(system.kernel, system.placed(double[rows]), self._residual)
+        self.roots = None if system.roots is None else system.roots[self.positions]
+        if self._double is not None:
+            make = partial(system.kernel, system.placed(self._double[rows]), self._residual)
             self._at_residual = system.between_passes(0, self._first, rows, make)
+        return self.positions
 
-    def sides(self, answer: VersionAnswer, rows: slice) -> tuple[TargetErrors, Array]:
-        """Returns the errors of the tile's rows, and [Delta, probes] of them."""
-        version = answer.version
-        law = self._predictive[version.name][rows]
-        error = version.errors(self._targets[rows], law, self.positions, self._roots)
-        return error, np.hstack([error.delta, version.probes(error.variance, self.positions)])
+    def given(self, version: PlannedVersion) -> tuple[Array, Distribution]:
+        """Returns targets and predictions of the tile's rows."""
+        return self._targets[self._rows], self._predictive[version.name][self._rows]
 
-    def add(self, answer: VersionAnswer, error: TargetErrors, smoothed: Array | None, vectors: Array) -> None:
+    def errors(self, version: PlannedVersion, *, measured: bool = False) -> TargetErrors:
+        """Returns the errors of the tile's rows."""
+        return version.errors(*self.given(version), self.positions, self.roots, measured=measured)
+
+    def add(
+        self, answer: VersionAnswer, asked: Asked, error: TargetErrors, smoothed: Array | None, vectors: Array
+    ) -> None:
         """Add the tile's rows, from their smoothed errors where these are at hand."""
         sums, version = self.sums[answer.version.label], answer.version
         if answer.fit is not None:
             residuals = answer.fit.residuals(vectors, error.delta, version.fitted(self.positions))
             add_residuals(sums, residuals, error.variance)
-        if self._at_residual is None or smoothed is None:
+        if self._double is None or smoothed is None:
             return
         value = (error.delta - smoothed) / self._system.shift
-        sums.add("K Z", projected(self._at_residual, value if self._roots is None else self._roots[:, None] * value))
-        sums.keep("read", smoothed[chosen_in(self._read, int(self.positions[0]), len(self.positions))])
+        sums.add("K Z", projected(self._at_residual, value if self.roots is None else self.roots[:, None] * value))
+        sums.keep("read", smoothed[chosen_in(asked.rows, int(self.positions[0]), len(self.positions))])
 
 
 class _Points:
@@ -368,63 +417,6 @@ class _Points:
                 write(self._block.block, label, joined)
 
 
-def certificate(
-    system: System,
-    answer: VersionAnswer,
-    right_hand_sides: BlockSums,
-    scores: BlockSums,
-    points: int,
-    *,
-    elsewhere: bool,
-) -> ErrorBounds:
-    """Returns bounds on the error of an answer: its residual on sampled rows, and what the features miss.
-
-    Args:
-        system: of the reference.
-        answer: of a version.
-        right_hand_sides, scores: what all blocks added.
-        points: how many there are.
-        elsewhere: whether they are other than the reference rows.
-
-    Raises:
-        BudgetError: the features miss more than a twentieth of the errors.
-    """
-    inputs = system.inputs
-    at_rows, _ = system.residual_positions
-    delta, roots = right_hand_sides.rows("residual"), 1.0 if inputs.roots is None else inputs.roots[at_rows, None]
-    if inputs.is_exact:
-        kz = np.asarray(inputs.kernel(inputs.residual, inputs.landmarks)) @ answer.weights[:, : answer.rank]
-        residual = delta - roots * kz[: len(at_rows)] - _shifted(system, answer, at_rows)
-    else:
-        kz = scores.added["K Z"]
-        residual = scores.rows("read") - roots * kz[: len(at_rows)]
-    read = scores.rows("read at points") - kz[len(at_rows) :] if elsewhere else None
-    rounding = 8.0 * _UNIT * float(np.sqrt(right_hand_sides.added["squares"]))
-    bounds = residual_bounds(system, residual, read, points, rounding)
-    bound, mean = bounds.at_point, bounds.in_mean
-    if "squared weights" in scores.added:  # of a mean under weights of mean 1: the root mean square, by Cauchy
-        mean = min(bound, mean * float(np.sqrt(scores.added["squared weights"] / points)))
-    features = _feature_bound(system, answer, right_hand_sides, -scores.largest["-value"] - bound)
-    kind: BoundKind = "sampled" if right_hand_sides.largest["sampled"] else bounds.kind
-    return ErrorBounds(bound + features, mean + features, kind)
-
-
-def _shifted(system: System, answer: VersionAnswer, rows: Array) -> Array:
-    """Returns mu Z at some reference rows of an exact system."""
-    inputs, weights = system.inputs, answer.weights[rows, : answer.rank]
-    return np.asarray(inputs.shift * (weights if inputs.roots is None else weights / inputs.roots[rows, None]))
-
-
-def _feature_bound(system: System, answer: VersionAnswer, sums: BlockSums, smallest: float) -> float:
-    """Returns what psi misses of CCE, measured on all targets, where at least ``smallest`` was computed."""
-    n, missed = system.inputs.n, sums.added["missed"]
-    if sums.largest["sampled"]:
-        require_share(missed, sums.added["squares"] + missed, n, answer.rank)
-    weight = system.kernel_maximum / (4.0 * system.inputs.shift)  # of |a(x)|^2
-    squared = float(weight * (missed + 2.0 * np.sqrt(n * sums.added["outside"])))
-    return min(float(np.sqrt(squared)), squared / max(smallest, float(np.finfo(np.float64).tiny)))
-
-
 def influence_pass(
     block: BlockRows,
     system: SystemInputs,
@@ -432,21 +424,17 @@ def influence_pass(
     write: Write,
 ) -> Pass:
     """What a block adds for the standard errors of every version; the columns of its rows' influences are written."""
-    predictive = {version.name: block.predictive(version.name) for version, _ in known.values()}
-    targets, first = block.targets(), block.first
+    reference = _Reference(block, system, [version for version, _ in known.values()])
     points, _ = system.points(block)
-    sums = {label: BlockSums() for label in known}
     columns: dict[str, dict[str, Array]] = {
         label: {column: np.empty(len(points.x)) for column in ("influence", "influence_squared")} for label in known
     }
     for rows, _, vectors in system.tiles(points, SUMMED_ROWS, whole=False):
-        positions = np.arange(first + rows.start, first + rows.stop)
-        analysis = system.scaled(vectors, first, rows)
-        roots = None if system.roots is None else system.roots[positions]
+        positions, analysis = reference.begin(rows), system.scaled(vectors, block.first, rows)
         for label, (version, weights) in known.items():
-            delta = version.errors(targets[rows], predictive[version.name][rows], positions, roots).delta
-            for column, values in weights.add_rows(sums[label], analysis, delta, version.fitted(positions)).items():
+            sums, delta = reference.sums[label], reference.errors(version).delta
+            for column, values in weights.add_rows(sums, analysis, delta, version.fitted(positions)).items():
                 columns[label][column][rows] = values
     for label, written in columns.items():
         write(block.block, label, written)
-    return sums
+    return reference.sums

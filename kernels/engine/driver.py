@@ -22,7 +22,6 @@ from congruence.kernels.engine.blocks import (
     HeldRows,
     LocalPasses,
     Pass,
-    Passes,
     Write,
     blocks_of_version,
     blocks_of_versions,
@@ -36,7 +35,6 @@ from congruence.kernels.engine.cce import (
     Asked,
     Solved,
     VersionAnswer,
-    certificate,
     influence_pass,
     points_pass,
     reference_pass,
@@ -47,10 +45,9 @@ from congruence.kernels.engine.congruence_test import CongruenceTest
 from congruence.kernels.engine.landmarks import (
     EXACT_ROWS,
     MOST_EXACT_ROWS,
-    Factorize,
+    Preparation,
     kernel_variation,
     local_factor,
-    prepare_system,
     warn_if_nearly_constant,
 )
 from congruence.kernels.engine.null import expected_at, expected_by_blocks, true_coefficients
@@ -77,51 +74,32 @@ SAMPLED = 16_384  # rows that tell with how many landmarks to begin
 SPLITS_SAMPLED = 6  # times as long a split must be for that to be worth it
 
 
-class Driver:
+@dataclass
+class Driver(Preparation):
     """The passes over one split, in their order.
 
-    Args:
-        run: passes over the reference rows.
-        protocol: kernels and lambda.
-        seed: of landmarks and draws.
-        points: passes over the points at which CCE is wanted; None for the reference rows themselves.
-        roots: of the weights of the reference rows, (n,); None where they count equally.
-        dtype: of the arithmetic inside a tile; by default double precision where the system may be exact.
-        factorize: makes the factor of an exact system.
-        gpu: whether tiles are made on the cards of the processes that have the blocks.
-        systems: prepared already for these inputs.
+    Attributes:
+        systems: those that are prepared for these inputs, by landmark count and precision.
+        looks: what was seen of targets and predictions.
+        dependent: by what blocks of rows each version is judged.
 
     Raises:
         InvalidInputError: fewer than two rows.
     """
 
-    def __init__(
-        self,
-        run: Passes,
-        protocol: EvaluationProtocol,
-        seed: int = 0,
-        *,
-        points: Passes | None = None,
-        roots: Array | None = None,
-        dtype: Any = None,
-        factorize: Factorize = local_factor,
-        gpu: bool = False,
-        systems: dict[Any, System] | None = None,
-    ) -> None:
-        self.run, self.points, self.protocol, self.seed, self.roots = run, points, protocol, seed, roots
-        self.factorize, self.gpu = factorize, gpu
-        self.n = int(sum(run.sizes))
-        self.m = self.n if points is None else int(sum(points.sizes))
+    systems: dict[Any, System] = field(default_factory=dict)
+    looks: Pass = field(default_factory=dict)
+    dependent: dict[str, FoundBlocks] = field(default_factory=dict)
+    _last: Any = None
+
+    def __post_init__(self) -> None:
+        self.n = int(sum(self.run.sizes))
+        self.m = self.n if self.points is None else int(sum(self.points.sizes))
         if self.n < 2:
             raise InvalidInputError(
                 f"x: {self.n} reference points cannot define a conditional distribution; give at least two rows"
             )
-        self.dtype = None if dtype is None else np.dtype(dtype)
-        self.looks: Pass = {}
-        self.dependent: dict[str, FoundBlocks] = {}
-        self._systems: dict[Any, System] = {} if systems is None else systems
-        self._kept: dict[tuple[int, ...], Array] | None = {} if isinstance(run, LocalPasses) else None
-        self._last: Any = None
+        self.kept = {} if isinstance(self.run, LocalPasses) else None
 
     def look_at(self, versions: Sequence[str]) -> SeenSplit:
         """Look where targets and predictions lie."""
@@ -137,10 +115,13 @@ class Driver:
             self.dependent |= blocks_of_versions(found, self.n, versions)
 
     def system(self, landmarks: int, dtype: Any = None) -> System:
-        """Returns the prepared system on so many landmarks, made once.
+        """Returns the system on so many landmarks.
 
         Warns:
             NearlyConstantKernelWarning: the input kernel hardly depends on its inputs.
+
+        Raises:
+            BudgetError: more rows than one process factors.
         """
         is_exact = landmarks >= self.n
         if is_exact and self.n > MOST_EXACT_ROWS and self.factorize is local_factor:
@@ -149,34 +130,22 @@ class Driver:
                 "(their certificate says how exact they are), or solver.kind cholesky on a cluster"
             )
         if dtype is None:
-            dtype = self.dtype or np.dtype(np.float64 if is_exact or self.n <= EXACT_ROWS else np.float32)
+            dtype = self.dtype or (np.float64 if is_exact or self.n <= EXACT_ROWS else np.float32)
         needs_targets = self.protocol.output_kernel is None and self.protocol.output_scale == "residual"
-        key = (min(landmarks, self.n), dtype, needs_targets)
-        if key not in self._systems:
+        key = (min(landmarks, self.n), np.dtype(dtype), needs_targets)
+        if key not in self.systems:
             if is_exact:  # as large as all rows
-                self._systems.clear()
-            self._systems[key] = prepare_system(
-                self.run,
-                self.protocol,
-                landmarks,
-                dtype=dtype,
-                seed=self.seed,
-                points=self.points,
-                roots=self.roots,
-                with_targets=needs_targets,
-                factorize=self.factorize,
-                gpu=self.gpu,
-                kept=self._kept,
-            )
-            read = self._systems[key].inputs.residual
+                self.systems.clear()
+            self.systems[key] = self.prepared(landmarks, np.dtype(dtype), needs_targets)
+            read = self.systems[key].inputs.residual
             warn_if_nearly_constant(kernel_variation(read, self.protocol.input_kernel), stacklevel=4)
         self._last = key
-        return self._systems[key]
+        return self.systems[key]
 
     @property
     def last_system(self) -> System:
-        """The one that the last answer stands on."""
-        return self._systems[self._last]
+        """The one that was asked for last."""
+        return self.systems[self._last]
 
     def solve(self, ask: Ask, landmarks: int, write: Write, dtype: Any = None) -> Solved:
         """Returns right-hand sides and scores on so many landmarks."""
@@ -198,18 +167,7 @@ class Driver:
             if not system.inputs.is_exact or any(answer.fit is not None for answer in answers):
                 for label, more in self.run("residuals", reference_pass, system.inputs, answers, asked).items():
                     scores[label].merge(more)
-        stated = {
-            a.version.label: certificate(
-                system,
-                a,
-                sums[a.version.label],
-                scores[a.version.label],
-                self.m,
-                elsewhere=self.points is not None,
-            )
-            for a in answers
-        }
-        return Solved(system, answers, sums, scores, stated, self.m)
+        return Solved(system, answers, sums, scores, self.m, elsewhere=self.points is not None)
 
     def best(
         self, ask: Ask, write: Write, accuracy: Accuracy, announce: Callable[[str], None] = lambda _: None
@@ -268,9 +226,12 @@ class Driver:
     ) -> Measured:
         label, version = answer.version.label, answer.version
         scores, sides = solved.scores[label], solved.right_hand_sides[label]
-        floor, band, test = scores.added["squared floor"] / self.m, None, None
+        band, test = None, None
         if "expected" in sides.added:
-            drawn = true_coefficients(sides, solved.system.inputs.filters)
+            drawn, floor = (
+                true_coefficients(sides, solved.system.inputs.filters),
+                scores.added["squared floor"] / self.m,
+            )
             band = expected_at(scores.rows("vectors at points"), drawn, floor, solved.shown_weights(label))
         elif uncertainty is not None and version.blocks is not None:
             band = expected_by_blocks(uncertainty)
@@ -282,7 +243,6 @@ class Driver:
             self.m,
             scores.added["values"] / self.m,
             scores.added["floor"] / self.m,
-            floor,
             solved.certificates[label],
             uncertainty,
             band,

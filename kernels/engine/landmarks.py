@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -170,10 +170,6 @@ def sample_pass(rows: BlockRows, protocol: EvaluationProtocol, dtype: Any, posit
     return {"": sums}
 
 
-def _sampled(run: Passes, protocol: EvaluationProtocol, dtype: Any, positions: Array) -> Array:
-    return np.asarray(run("sample", sample_pass, protocol, dtype, positions)[""].rows("inputs"))
-
-
 def inputs_pass(block: BlockRows, system: SystemInputs, with_targets: bool) -> Pass:
     """The pass over the inputs alone: C'C, with targets U's part of C'[1, y], and what is known of k(x, x)."""
     sums, first = BlockSums(), block.first
@@ -257,75 +253,120 @@ def inner_factor(corner: Array, gram: Array, shift: float) -> Factor:
     raise not_positive(f"the approximation on {len(corner)} landmarks", shift, np.diagonal(corner))
 
 
-def prepare_system(
-    run: Passes,
-    protocol: EvaluationProtocol,
-    landmarks: int,
-    *,
-    dtype: Any,
-    seed: int = 0,
-    points: Passes | None = None,
-    roots: Array | None = None,
-    with_targets: bool = False,
-    factorize: Factorize = local_factor,
-    gpu: bool = False,
-    kept: dict[tuple[int, ...], Array] | None = None,
-) -> System:
-    """Returns the system of a split, exact where ``landmarks`` are as many as its rows.
+@dataclass
+class Preparation:
+    """What the systems of a split are prepared from, exact where the landmarks are as many as its rows.
 
-    Args:
+    Attributes:
         run: passes over the reference rows.
-        protocol: kernel, lambda and normalisation.
-        landmarks: how many, at most.
-        dtype: of the arithmetic inside a tile.
-        seed: of their choice and of the rows on which the residual is read.
-        points: passes over query points; None for the reference rows themselves.
-        roots: of the reference rows' weights, (n,).
-        with_targets: whether the targets' variance given x will be asked for.
+        protocol: kernels, lambda and normalisation.
+        seed: of landmarks, of the rows on which the residual is read, and of draws.
+        points: passes over the points at which CCE is wanted; None for the reference rows themselves.
+        roots: of the weights of the reference rows, (n,); None where they count equally.
+        dtype: of the arithmetic inside a tile; by default double precision where the system may be exact.
         factorize: makes the factor of an exact system.
         gpu: whether tiles are made on the cards of the processes that have the blocks.
+        n, m: reference rows and points.
         kept: tiles between passes of this process; None where others have the blocks.
-
-    Raises:
-        InvalidInputError: k(x, x) is too large for the arithmetic.
-        ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
     """
-    inputs, positions = _chosen_inputs(run, protocol, landmarks, dtype, seed, points, roots)
-    inputs = replace(inputs, gpu=gpu, asked=landmarks)
-    if kept is not None and points is None and not inputs.is_exact and not gpu:
-        of_others = sum(tile.nbytes for (asked, *_), tile in kept.items() if asked)
-        own = inputs.n * (inputs.dtype.itemsize * len(inputs.landmarks) + 8 * len(inputs.residual))
-        inputs = replace(inputs, kept=kept if of_others + own <= KEPT_BYTES else None)
-    sums = run("inputs", inputs_pass, inputs, with_targets)[""]
-    maximum, n = sums.largest["diagonal"], inputs.n
-    if points is not None:
-        maximum = max(maximum, points("inputs", diagonal_pass, inputs)[""].largest["diagonal"])
-    _require_summable(inputs.kernel, maximum, n, inputs.dtype)
-    gram = sums.added["gram"]
-    if inputs.is_exact:
-        factor, leading_gram = factorize(inputs), gram
-    else:
-        corner = np.asarray(inputs.kernel(inputs.landmarks), dtype=np.float64)
-        factor, leading_gram = inner_factor(corner, gram, inputs.shift), gram[np.ix_(inputs.leading, inputs.leading)]
-    leading = np.ascontiguousarray(inputs.landmarks[inputs.leading])
-    corner = np.asarray(inputs.kernel(leading), dtype=np.float64)
-    largest = typical_eigenvalue(inputs.kernel, leading, n)
-    basis, eigenvalues = landmark_directions(corner, leading_gram.copy(), inputs.dtype, largest)
-    filters = eigenvalues / (eigenvalues + inputs.shift)
-    keep = kept_directions(filters)
-    spread = basis.T @ leading_gram @ basis
-    return System(
-        replace(inputs, basis=basis[:, :keep], filters=filters[:keep].astype(np.float32)),
-        factor,
-        maximum,
-        basis,
-        eigenvalues,
-        np.asarray(spread[:keep, :keep]),
-        positions,
-        sums.added["diagonal"] / n,
-        basis.T @ sums.added["targets"] if with_targets else None,
-        np.asarray(spread),
-    )
+
+    run: Passes
+    protocol: EvaluationProtocol
+    seed: int = 0
+    _: KW_ONLY
+    points: Passes | None = None
+    roots: Array | None = None
+    dtype: Any = None
+    factorize: Factorize = local_factor
+    gpu: bool = False
+    n: int = field(init=False)
+    m: int = field(init=False)
+    kept: dict[tuple[int, ...], Array] | None = field(init=False)
+
+    def prepared(self, landmarks: int, dtype: Any, needs_targets: bool) -> System:
+        """Returns the system on so many landmarks, with U'[1, y] where targets are needed.
+
+        Raises:
+            InvalidInputError: k(x, x) is too large for the arithmetic.
+            ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
+        """
+        inputs, positions = self._chosen_inputs(landmarks, dtype)
+        if self.kept is not None and self.points is None and not inputs.is_exact and not self.gpu:
+            of_others = sum(tile.nbytes for (asked, *_), tile in self.kept.items() if asked)
+            own = self.n * (dtype.itemsize * len(inputs.landmarks) + 8 * len(inputs.residual))
+            inputs = replace(inputs, kept=self.kept if of_others + own <= KEPT_BYTES else None)
+        sums = self.run("inputs", inputs_pass, inputs, needs_targets)[""]
+        kernel, maximum, gram = inputs.kernel, sums.largest["diagonal"], sums.added["gram"]
+        if self.points is not None:
+            maximum = max(maximum, self.points("inputs", diagonal_pass, inputs)[""].largest["diagonal"])
+        _require_summable(kernel, maximum, self.n, dtype)
+        if inputs.is_exact:
+            factor, leading_gram = self.factorize(inputs), gram
+        else:
+            corner = np.asarray(kernel(inputs.landmarks), dtype=np.float64)
+            factor = inner_factor(corner, gram, inputs.shift)
+            leading_gram = gram[np.ix_(inputs.leading, inputs.leading)]
+        leading = np.ascontiguousarray(inputs.landmarks[inputs.leading])
+        basis, eigenvalues = directions_of_sums(kernel, leading, leading_gram.copy(), self.n)
+        filters = eigenvalues / (eigenvalues + inputs.shift)
+        keep = kept_directions(filters)
+        return System(
+            replace(inputs, basis=basis[:, :keep], filters=filters[:keep].astype(np.float32)),
+            factor,
+            maximum,
+            basis,
+            eigenvalues,
+            np.asarray(basis.T @ leading_gram @ basis),
+            positions,
+            sums.added["diagonal"] / self.n,
+            basis.T @ sums.added["targets"] if needs_targets else None,
+        )
+
+    def _chosen_inputs(self, landmarks: int, dtype: Any) -> tuple[SystemInputs, tuple[Array, Array]]:
+        """Returns what blocks know for the pass over C'C, and the positions on which the residual is read."""
+        n, kernel = self.n, self.protocol.input_kernel
+        rng, count, read = stream(self.seed, "landmarks"), min(landmarks, n), RESIDUAL_ROWS[dtype.itemsize]
+        is_exact = count == n
+        candidates = np.arange(n) if is_exact else candidate_rows(n, count, rng)
+        residual = sampled_rows(n, read, self.seed)
+        centre = np.arange(n)[:: max(1, n // CENTER_ROWS)] if n <= CENTER_ROWS else np.arange(0, n, n // CENTER_ROWS)
+        positions = np.unique(np.concatenate([candidates, residual, centre]))
+        rows = self._sampled(self.run, dtype, positions)
+        center_rows, candidate_inputs, read_at = (
+            rows[np.searchsorted(positions, wanted)] for wanted in (centre, candidates, residual)
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            center = kernel.center(center_rows)
+            moved = rows if center is None else rows - center.astype(dtype)
+            _require_summable(kernel, float(np.max(kernel.diagonal(moved))), n, dtype)
+        known = candidate_inputs if center is None else candidate_inputs - center.astype(dtype)
+        if is_exact:
+            chosen, leading = known, choose_landmarks(known, kernel, LEADING, self.seed)
+        else:
+            chosen = known[np.sort(rpcholesky(known, kernel, count, rng))]
+            leading = np.arange(len(chosen))[:: max(1, round(len(chosen) / LEADING))]
+        asked = np.empty(0, dtype=np.intp)
+        if self.points is not None:
+            asked = sampled_rows(self.m, read, self.seed, "residual points")
+            read_at = np.concatenate([read_at, self._sampled(self.points, dtype, asked)])
+        double = read_at.astype(np.float64) if center is None else read_at.astype(np.float64) - center
+        inputs = SystemInputs(
+            self.protocol,
+            dtype,
+            center,
+            np.ascontiguousarray(chosen),
+            leading,
+            double,
+            n,
+            is_exact,
+            self.roots,
+            gpu=self.gpu,
+            asked=landmarks,
+        )
+        return inputs, (residual, asked)
+
+    def _sampled(self, run: Passes, dtype: Any, positions: Array) -> Array:
+        return np.asarray(run("sample", sample_pass, self.protocol, dtype, positions)[""].rows("inputs"))
 
 
 def _require_summable(kernel: Kernel, maximum: float, n: int, dtype: Any) -> None:
@@ -336,47 +377,6 @@ def _require_summable(kernel: Kernel, maximum: float, n: int, dtype: Any) -> Non
             f"embeddings: k(x, x) reaches {maximum:.3g} under {type(kernel).__name__}, and {dtype} sums {n:,} values "
             f"of at most {limit:.3g}; {SCALE_FEATURES}, or use float64 inputs"
         )
-
-
-def _chosen_inputs(
-    run: Passes,
-    protocol: EvaluationProtocol,
-    landmarks: int,
-    dtype: Any,
-    seed: int,
-    points: Passes | None,
-    roots: Array | None,
-) -> tuple[SystemInputs, tuple[Array, Array]]:
-    """Returns what blocks know for the pass over C'C, and the positions on which the residual is read."""
-    n, kernel, dtype = int(sum(run.sizes)), protocol.input_kernel, np.dtype(dtype)
-    rng, count, read = stream(seed, "landmarks"), min(landmarks, n), RESIDUAL_ROWS[dtype.itemsize]
-    is_exact = count == n
-    candidates = np.arange(n) if is_exact else candidate_rows(n, count, rng)
-    residual = sampled_rows(n, read, seed)
-    centre = np.arange(n)[:: max(1, n // CENTER_ROWS)] if n <= CENTER_ROWS else np.arange(0, n, n // CENTER_ROWS)
-    positions = np.unique(np.concatenate([candidates, residual, centre]))
-    rows = _sampled(run, protocol, dtype, positions)
-
-    def of(wanted: Array) -> Array:
-        return np.asarray(rows[np.searchsorted(positions, wanted)])
-
-    with np.errstate(over="ignore", invalid="ignore"):
-        center = kernel.center(of(centre))
-        moved = rows if center is None else rows - center.astype(dtype)
-        _require_summable(kernel, float(np.max(kernel.diagonal(moved))), n, dtype)
-    known = moved[np.searchsorted(positions, candidates)]
-    if is_exact:
-        chosen, leading = known, choose_landmarks(known, kernel, LEADING, seed)
-    else:
-        chosen = known[np.sort(rpcholesky(known, kernel, count, rng))]
-        leading = np.arange(len(chosen))[:: max(1, round(len(chosen) / LEADING))]
-    read_at, asked = of(residual), np.empty(0, dtype=np.intp)
-    if points is not None:
-        asked = sampled_rows(int(sum(points.sizes)), read, seed, "residual points")
-        read_at = np.concatenate([read_at, _sampled(points, protocol, dtype, asked)])
-    double = read_at.astype(np.float64) if center is None else read_at.astype(np.float64) - center
-    inputs = SystemInputs(protocol, dtype, center, np.ascontiguousarray(chosen), leading, double, n, is_exact, roots)
-    return inputs, (residual, asked)
 
 
 class NearlyConstantKernelWarning(UserWarning):

@@ -308,7 +308,6 @@ class Measured:
     Attributes:
         rows: how many points.
         mean, noise_floor: means over them.
-        mean_squared_floor: mean of the squared noise floor.
         certificate: of CCE.
         uncertainty: standard errors, without the influences of rows, where they were asked for.
         band: what the mean CCE would be if the version were the truth, where it was asked for; None where rows depend
@@ -324,7 +323,6 @@ class Measured:
     rows: int
     mean: float
     noise_floor: float
-    mean_squared_floor: float
     certificate: ErrorBounds
     uncertainty: CongruenceUncertainty | None
     band: ExpectedCongruence | None

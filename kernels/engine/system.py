@@ -302,7 +302,7 @@ class System:
         kernel_maximum: of k(x, x), over query points, too.
         basis: of all leading directions, U = K[:, leading landmarks] basis, (l, k).
         eigenvalues: of K in them, decreasing, (k,).
-        spread: U'U of the reference rows in the kept directions, (k, k), the identity up to rounding.
+        spread: U'U of the reference rows, (k, k), the identity up to rounding.
         residual_positions: of the reference rows on which the residual is read, and of query points.
         targets: U'[1, y] where it was asked for, (k, 1 + q).
         mean_diagonal: of k(x, x).
@@ -317,7 +317,6 @@ class System:
     residual_positions: tuple[Array, Array] = field(repr=False)
     mean_diagonal: float
     targets: Array | None = field(default=None, repr=False)
-    whole_spread: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
 
     @cached_property
     def inverse(self) -> Array:
@@ -338,7 +337,7 @@ class System:
         largest = min(float(eigenvalues[0]), self.inputs.n * self.mean_diagonal)
         chosen, freedom = target_filters(eigenvalues, coefficients, total, int(count), largest)
         fit = chosen[:, None] * coefficients
-        missed = -2.0 * float(np.sum(fit * coefficients)) + float(np.sum(fit * (self.whole_spread @ fit)))
+        missed = -2.0 * float(np.sum(fit * coefficients)) + float(np.sum(fit * (self.spread @ fit)))
         return max(total + missed, 0.0) / freedom
 
 

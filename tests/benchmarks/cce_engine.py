@@ -102,7 +102,7 @@ def tiled(n):
     import scipy.linalg
 
     from congruence.kernels.engine.blocks import HeldRows, LocalPasses
-    from congruence.kernels.engine.landmarks import prepare_system
+    from congruence.kernels.engine.driver import Driver
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.kernels.protocol import EvaluationProtocol
     from congruence.tasks.dask.clusters import dask_client
@@ -121,7 +121,7 @@ def tiled(n):
     with dask_client(ClusterSettings(kind="local", workers=2)) as client:
         run = LocalPasses(HeldRows(x))
         started = time.perf_counter()
-        system = prepare_system(run, protocol, n, dtype=np.float64, factorize=TiledCholesky(client))
+        system = Driver(run, protocol, factorize=TiledCholesky(client)).system(n)
         report["tiled_seconds_with_gram"] = time.perf_counter() - started
         rhs = np.random.default_rng(0).standard_normal((n, 30))
         started = time.perf_counter()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
-from congruence.kernels.engine.landmarks import local_factor, prepare_system
+from congruence.kernels.engine.driver import Driver
+from congruence.kernels.engine.landmarks import local_factor
 from congruence.kernels.errors import BudgetError, ConvergenceError
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.dask.clusters import dask_client
@@ -40,8 +41,7 @@ def test_the_factor_solves_as_that_of_the_processor(threads, card_bytes, weighte
     tiled = TiledCholesky(threads, tile_rows=TILE, card_bytes=card_bytes)
     run, rhs = LocalPasses(HeldRows(x)), rng.standard_normal((N, 9))
     card, host = (
-        prepare_system(run, protocol, N, dtype=np.float64, roots=roots, factorize=factorize)
-        for factorize in (tiled, local_factor)
+        Driver(run, protocol, roots=roots, factorize=factorize).system(N) for factorize in (tiled, local_factor)
     )
     assert card.factor.place == ("card" if card_bytes > 1 else "visiting")
     expected = host.factor.solve(rhs)
@@ -52,7 +52,7 @@ def test_what_has_no_factor_or_no_room_is_refused(threads):
     x = np.random.default_rng(1).standard_normal((N, 5))
     run, protocol = LocalPasses(HeldRows(x)), replace(EXACT, regularization=-1e-3)
     with pytest.raises(ConvergenceError, match="not positive definite"):
-        prepare_system(run, protocol, N, dtype=np.float64, factorize=TiledCholesky(threads, TILE, card_bytes=2**30))
+        Driver(run, protocol, factorize=TiledCholesky(threads, TILE, card_bytes=2**30)).system(N)
     tiled = TiledCholesky(threads, TILE, memory_bytes=1000, card_bytes=1)
     with pytest.raises(BudgetError, match="GiB on the workers"):
-        prepare_system(run, replace(protocol, regularization=1e-3), N, dtype=np.float64, factorize=tiled)
+        Driver(run, replace(protocol, regularization=1e-3), factorize=tiled).system(N)
