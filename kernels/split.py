@@ -21,12 +21,12 @@ from congruence.kernels.engine.blocks import HeldRows, LocalPasses
 from congruence.kernels.engine.congruence_test import CongruenceTest
 from congruence.kernels.engine.difference import CongruenceDifference, difference_of_influences
 from congruence.kernels.engine.driver import Driver, HeldSplit
+from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import Smoothed, measure_held, smooth
-from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.plan import Ask, model_output_kernel
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
 from congruence.kernels.engine.system import System
-from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, OutputScale, require_kernel
 from congruence.kernels.pit import pit_values

@@ -9,8 +9,9 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution, Normal
 from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held
-from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.protocol import EXACT
 from congruence.kernels.score_parts import recalibration_gains

@@ -22,7 +22,7 @@ from congruence.kernels.conditional_calibration.local_reading import Directions
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass
-from congruence.kernels.engine.landmarks import choose_landmarks, directions_of_sums
+from congruence.kernels.engine.spectrum import choose_landmarks, directions_of_sums
 from congruence.kernels.engine.system import MIN_FILTER, TileMaker, TilePoints, protocol_inputs, tile_slices
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel

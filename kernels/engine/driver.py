@@ -45,6 +45,7 @@ from congruence.kernels.engine.congruence_test import CongruenceTest
 from congruence.kernels.engine.landmarks import (
     EXACT_ROWS,
     MOST_EXACT_ROWS,
+    Accuracy,
     Preparation,
     kernel_variation,
     local_factor,
@@ -54,7 +55,6 @@ from congruence.kernels.engine.null import expected_at, expected_by_blocks, true
 from congruence.kernels.engine.plan import (
     ALL_TAILS,
     FIRST_TAILS,
-    Accuracy,
     Ask,
     DrawnSamples,
     MissingTailError,
@@ -106,7 +106,7 @@ class Driver(Preparation):
         missing = [name for name in versions if f"version {name}" not in self.looks]
         if missing or not self.looks:
             self.looks |= self.run("look", look_pass, missing, self.n, FIRST_TAILS, False)
-        return SeenSplit.of(self.n, self.looks)
+        return SeenSplit(self.n, self.looks)
 
     def find_dependent_rows(self, versions: Sequence[str]) -> None:
         """Find by what blocks of rows each version is judged."""
@@ -256,25 +256,19 @@ class Driver(Preparation):
 
     def _plans(self, system: System, name: str, ask: Ask) -> list[PlannedVersion]:
         """Returns what is fixed of a version: once, or for each repeat of its draws."""
-        seen, known = self.look_at([name]), self.dependent.get(name, FoundBlocks())
-        kernel = seen.output_kernel(self.protocol, system)
-        given: dict[str, Any] = {
-            "filters": system.inputs.filters,
-            "scale": self.protocol.output_scale,
-            "fixed_kernel": self.protocol.output_kernel,
-            "seed": self.seed,
-            "blocks": known.blocks,
-        }
+        known = self.dependent.get(name, FoundBlocks())
         if known.refused:
             ask = replace(ask, tested=False, band=False)
+        given = name, ask, self.protocol, system, self.seed, known.blocks
         try:
-            plan = seen.plan(name, kernel, ask, **given)
+            plan = self.look_at([name]).plan(*given)
         except MissingTailError:
             ends = self.run("look", look_pass, [name], self.n, ALL_TAILS, True)[f"version {name}"]
             self.looks[f"version {name}"].largest |= ends.largest
-            plan = seen.plan(name, kernel, ask, **given)
+            plan = self.look_at([name]).plan(*given)
         if ask.samples is None:
             return [plan]
+        seen = self.look_at([name])
         return [seen.repeated(plan, DrawnSamples(ask.samples, repeat, self.seed)) for repeat in ask.repeats]
 
     def _first_count(self, versions: Sequence[str], accuracy: Accuracy) -> tuple[int, list[tuple[int, float]]]:

@@ -1,14 +1,9 @@
-"""Landmarks, and the system of a split that is prepared on them: what blocks add to it, its factor, and its directions.
-
-RPCholesky (Chen et al. 2024, "Randomly pivoted Cholesky") draws landmarks by the residual diagonal, so that clusters,
-outliers and duplicates are each covered once. It runs on a uniform subset of ten candidates a landmark, at least 5,000:
-its cost does not grow with n.
-"""
+"""The system of a split as it is prepared: on how many landmarks, what blocks add to it, its factor, its directions."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -17,6 +12,14 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array, to_numpy
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Passes, chosen_in
+from congruence.kernels.engine.spectrum import (
+    LEADING,
+    candidate_rows,
+    choose_landmarks,
+    directions_of_sums,
+    positive_diagonal,
+    rpcholesky,
+)
 from congruence.kernels.engine.system import (
     Factor,
     LocalFactor,
@@ -31,10 +34,6 @@ from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import stream
 
-CANDIDATES_PER_LANDMARK = 10
-MIN_CANDIDATES = 5000
-LEADING = 400  # landmarks that show the directions a smoother with a noise shift keeps
-ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
 EXACT_ROWS = 5000
 """Up to so many rows all are landmarks."""
 
@@ -50,117 +49,68 @@ NEARLY_CONSTANT = 0.01
 VARIATION_POINTS = 46  # with 1,035 pairs
 
 
-def candidate_rows(n: int, count: int, rng: np.random.Generator) -> Array:
-    """Returns sorted numbers of the rows among which ``count`` landmarks are chosen, uniform over n."""
-    return np.sort(rng.choice(n, min(n, max(MIN_CANDIDATES, CANDIDATES_PER_LANDMARK * count)), replace=False))
+@dataclass(frozen=True)
+class Accuracy:
+    """How many landmarks an answer stands on: all rows of a short split, else as its certificate needs.
 
+    Tries begin with ``first`` and go on until the bound on the error of every version's mean CCE is at most ``share``
+    of it (of its noise floor, where that is larger), or shows that ``largest`` would not bring it there.
 
-def choose_landmarks(x: Array, kernel: Kernel, count: int, seed: int = 0) -> Array:
-    """Returns sorted row numbers of at most ``count`` landmarks of x (n, d); fewer where others would add nothing.
-
-    Raises:
-        InvalidInputError: ``count`` below 1.
+    Attributes:
+        share: of the mean CCE or its noise floor that its certificate may reach.
+        first: landmarks to begin with.
+        largest: landmarks to end with; their work grows with the square.
+        exact_rows: up to so many rows all are landmarks.
     """
-    if count < 1:
-        raise InvalidInputError(f"landmarks: {count} were asked for; give at least 1")
-    rng, count = stream(seed, "landmarks"), min(count, len(x))
-    if count == len(x):
-        return np.arange(len(x))
-    candidates = candidate_rows(len(x), count, rng)
-    return np.sort(candidates[rpcholesky(x[candidates], kernel, count, rng)])
 
+    share: float = 1e-3
+    first: int = 512
+    largest: int = 4096
+    exact_rows: int = EXACT_ROWS
 
-def rpcholesky(x: Array, kernel: Kernel, count: int, rng: np.random.Generator) -> Array:
-    """Returns rows of x that are pivots: drawn in blocks, each thinned by a pivoted Cholesky of its corner.
+    @classmethod
+    def of(cls, landmarks: int | None) -> Accuracy:
+        """Returns so many landmarks, taken as they are; the default for None.
 
-    What is left of a point is judged by its own k(x, x): beside one long input all others would look like rounding.
-    """
-    center = kernel.center(x)
-    points = x if center is None else x - center
-    residual = np.asarray(kernel.diagonal(points), dtype=np.float64)
-    rounding = 1e-10 if x.dtype.itemsize > 4 else 1e-6  # above that of the entries
-    own = residual.copy()
-    factor = np.empty((len(x), count), dtype=x.dtype)
-    pivots = np.zeros(0, dtype=np.int64)
-    block = max(1, count // 10)
-    while len(pivots) < count:
-        live = np.flatnonzero(residual > rounding * own)
-        size = min(block, count - len(pivots), len(live))
-        if size == 0:
-            break
-        drawn = rng.choice(live, size, replace=False, p=residual[live] / residual[live].sum())
-        columns = np.asarray(kernel(points, points[drawn]), dtype=np.float64)
-        known = factor[:, : len(pivots)]
-        columns -= known @ known[drawn].T
-        kept, corner = _independent(columns[drawn], own[drawn], 10 * rounding)
-        if len(kept) == 0:
-            residual[drawn] = 0.0
-            continue
-        drawn, columns = drawn[kept], columns[:, kept]
-        columns = scipy.linalg.solve_triangular(corner, columns.T, lower=True, overwrite_b=True).T
-        factor[:, len(pivots) : len(pivots) + len(drawn)] = columns
-        pivots = np.concatenate([pivots, drawn])
-        residual = np.maximum(residual - np.einsum("ij,ij->i", columns, columns), 0.0)
-        residual[drawn] = 0.0
-        residual[residual < 100 * rounding * own] = 0.0  # duplicates of a pivot, up to rounding
-    return pivots
+        Raises:
+            InvalidInputError: fewer than one.
+        """
+        if landmarks is None:
+            return cls()
+        if landmarks < 1:
+            raise InvalidInputError(f"landmarks: {landmarks} were asked for; give at least 1")
+        return cls(first=landmarks, largest=landmarks, exact_rows=0)
 
+    @classmethod
+    def exact(cls) -> Accuracy:
+        """Returns all rows as landmarks, whatever their number."""
+        return cls(exact_rows=2**62)
 
-def _independent(corner: Array, own: Array, tolerance: float) -> tuple[Array, Array]:
-    """Returns rows of a residual corner that are not spanned by the others of the same block, and its factor there.
+    def counts(self, n: int) -> list[int]:
+        """Returns the landmark counts that n rows may be given, each at most 1.4 times the one before."""
+        if n <= self.exact_rows:
+            return [n]
+        largest = min(self.largest, n)
+        steps = range(int(np.ceil(2.0 * np.log2(max(largest / self.first, 1.0)))))
+        return [*(round(self.first * 2.0 ** (step / 2.0)) for step in steps), largest]
 
-    ``own``: k(x, x) of the rows, to which ``tolerance`` is relative.
-    """
-    roots = np.sqrt(own)
-    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(corner / np.outer(roots, roots), tol=tolerance, lower=1)
-    kept = np.asarray(pivots[:rank] - 1)
-    return kept, np.tril(factor[:rank, :rank]) * roots[kept][:, None]
+    def next_count(self, n: int, tries: Sequence[tuple[int, float]]) -> int | None:
+        """Returns the next of the counts to try, at most twice the last one; None where none promises to be enough.
 
+        A certificate is expected to go on falling at the rate of the last two tries, after one try as 1 / landmarks; a
+        second one is made in any case.
 
-def typical_eigenvalue(kernel: Kernel, landmarks: Array, n: int) -> float:
-    """Returns n times the median of k(x, x) over landmarks, which stand for the n rows."""
-    return n * float(np.median(kernel.diagonal(landmarks)))
-
-
-def positive_diagonal(gram: Array) -> Array:
-    """Returns k(x, x) of a Gram matrix, with the largest one where it is 0: what rounding in a row is relative to."""
-    diagonal = np.diagonal(gram)
-    return np.where(diagonal > 0.0, diagonal, np.max(diagonal, initial=0.0) or 1.0)
-
-
-def directions_of_sums(kernel: Kernel, landmarks: Array, gram: Array, n: int) -> tuple[Array, Array]:
-    """Returns ``landmark_directions`` of the columns C, (n, m), of which only C'C is known.
-
-    ``landmarks``: (m, d), centred.
-    """
-    corner = np.asarray(kernel(landmarks), dtype=np.float64)
-    return landmark_directions(corner, gram, landmarks.dtype, typical_eigenvalue(kernel, landmarks, n))
-
-
-def landmark_directions(corner: Array, gram: Array, dtype: Any, largest: float) -> tuple[Array, Array]:
-    """Returns a basis (m, k) with U = C basis, and the eigenvalues (k,) of K ~ U diag(e) U', from W and C'C.
-
-    Args:
-        corner: W, (m, m).
-        gram: C'C, (m, m).
-        dtype: of the arithmetic that made them.
-        largest: an eigenvalue that is surely no rounding, see ``typical_eigenvalue``.
-    """
-    # Single precision leaves the corner with eigenvalues of either sign around zero: drop them before they are divided.
-    # Scaled to a unit diagonal, so that beside one long input all others are not taken for rounding.
-    roots = np.sqrt(positive_diagonal(corner))
-    scale, axes = scipy.linalg.eigh(corner / np.outer(roots, roots))
-    rounding = ROUNDING[np.dtype(dtype).itemsize]
-    usable = scale > rounding * scale[-1]
-    whitening = axes[:, usable] / roots[:, None] / np.sqrt(scale[usable])
-    eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ gram @ whitening)
-    order = np.flatnonzero(eigenvalues > rounding * min(eigenvalues[-1], largest))[::-1]
-    return whitening @ (rotation[:, order] / np.sqrt(eigenvalues[order])), eigenvalues[order]
-
-
-def sampled_rows(n: int, count: int, seed: int, purpose: str = "residual rows") -> Array:
-    """Returns sorted numbers of ``count`` random rows of n."""
-    return np.sort(stream(seed, purpose).choice(n, min(count, n), replace=False))
+        Args:
+            n: rows.
+            tries: landmarks and the certificate that they left, as a share of the mean CCE.
+        """
+        (fewer, before), (landmarks, worst) = [(0, np.inf), (0, np.inf), *tries][-2:]
+        rate = np.log(before / worst) / np.log(landmarks / fewer) if fewer else 1.0
+        more = [count for count in self.counts(n) if count > landmarks]
+        enough = [count for count in more if worst * (landmarks / count) ** rate <= self.share]
+        if fewer and not enough:
+            return None
+        return max((count for count in more if count <= min([2 * landmarks, *enough])), default=None)
 
 
 def sample_pass(rows: BlockRows, protocol: EvaluationProtocol, dtype: Any, positions: Array) -> Pass:
@@ -325,10 +275,14 @@ class Preparation:
     def _chosen_inputs(self, landmarks: int, dtype: Any) -> tuple[SystemInputs, tuple[Array, Array]]:
         """Returns what blocks know for the pass over C'C, and the positions on which the residual is read."""
         n, kernel = self.n, self.protocol.input_kernel
-        rng, count, read = stream(self.seed, "landmarks"), min(landmarks, n), RESIDUAL_ROWS[dtype.itemsize]
+        rng, count = stream(self.seed, "landmarks"), min(landmarks, n)
         is_exact = count == n
+
+        def sampled(of: int, purpose: str) -> Array:
+            return np.sort(stream(self.seed, purpose).choice(of, min(RESIDUAL_ROWS[dtype.itemsize], of), replace=False))
+
         candidates = np.arange(n) if is_exact else candidate_rows(n, count, rng)
-        residual = sampled_rows(n, read, self.seed)
+        residual = sampled(n, "residual rows")
         centre = np.arange(n)[:: max(1, n // CENTER_ROWS)] if n <= CENTER_ROWS else np.arange(0, n, n // CENTER_ROWS)
         positions = np.unique(np.concatenate([candidates, residual, centre]))
         rows = self._sampled(self.run, dtype, positions)
@@ -347,7 +301,7 @@ class Preparation:
             leading = np.arange(len(chosen))[:: max(1, round(len(chosen) / LEADING))]
         asked = np.empty(0, dtype=np.intp)
         if self.points is not None:
-            asked = sampled_rows(self.m, read, self.seed, "residual points")
+            asked = sampled(self.m, "residual points")
             read_at = np.concatenate([read_at, self._sampled(self.points, dtype, asked)])
         double = read_at.astype(np.float64) if center is None else read_at.astype(np.float64) - center
         inputs = SystemInputs(

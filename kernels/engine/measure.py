@@ -20,7 +20,8 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.engine.driver import HeldSplit
-from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.landmarks import Accuracy
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.engine.results import (
     CongruenceInfluence,
     CongruenceResult,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from congruence.kernels.engine.blocks import (
     evenly_spaced,
 )
 from congruence.kernels.engine.congruence_test import null_draw_count
-from congruence.kernels.engine.landmarks import EXACT_ROWS
 from congruence.kernels.engine.null import (
     PILOT_ROWS,
     TABLE_TAIL,
@@ -40,10 +38,11 @@ from congruence.kernels.engine.targets import (
     features_of_errors,
     gamma_of_variance,
     kernel_at_scale,
+    marginal_kernel,
     output_features,
     placed_targets,
     require_share,
-    stated_kernel,
+    scaled_rbf,
     target_errors,
 )
 from congruence.kernels.engine.uncertainty import FittedRows
@@ -175,26 +174,64 @@ def _prediction_sums(
 
 
 @dataclass(frozen=True)
-class _Reach:
-    """Predictions known by their tails alone, as ``output_features`` asks for them."""
+class SeenVersion:
+    """A version's predictions, known by their sums, tails and pilot rows: what ``output_features`` asks of them.
 
-    ends: dict[float, tuple[float, float]]
-    is_discrete: bool
+    Attributes:
+        sums: of ``look_pass``.
+    """
 
-    @classmethod
-    def of(cls, predictions: BlockSums, is_discrete: bool) -> _Reach:
-        """From what the passes found."""
-        names = [name for name in predictions.largest if name.startswith("high ")]
-        high = {name.removeprefix("high "): predictions.largest[name] for name in names}
-        return cls(
-            {float(tail): (-predictions.largest[f"-low {tail}"], end) for tail, end in high.items()}, is_discrete
-        )
+    sums: BlockSums
+
+    @property
+    def pilot(self) -> Distribution:
+        """Predictions of the pilot rows."""
+        found: Distribution = self.sums.rows("pilot")
+        return found
+
+    @property
+    def is_discrete(self) -> bool:
+        """See Distribution."""
+        return self.pilot.is_discrete
 
     def interval(self, tail: float) -> tuple[float, float]:
-        """See Distribution."""
-        if tail not in self.ends:
+        """See Distribution.
+
+        Raises:
+            MissingTailError: no pass has looked for it.
+        """
+        ends = self.sums.largest
+        if f"high {tail}" not in ends:
             raise MissingTailError(f"{tail}")
-        return self.ends[tail]
+        return -ends[f"-low {tail}"], ends[f"high {tail}"]
+
+    def stated_kernel(self, n: int, scale: OutputScale) -> Kernel | None:
+        """Returns k_Y at a scale as the version states it; None where it has no variance.
+
+        See ``model_output_kernel``; ``n``: rows of the split.
+        """
+        variance = within = float(np.sum(self.sums.added["within"])) / n
+        if scale != "residual":
+            count, _, squares = self.sums.moments["between"]
+            pooled = count > n  # an ensemble's values, whose variance has its mean variance in it
+            variance += float(np.sum(squares)) / (count - 1.0) - within if pooled else float(np.sum(squares)) / count
+        if not np.isfinite(variance) or variance <= 0.0:
+            return None
+        gamma = 1.0 / (2.0 * variance)
+        return scaled_rbf(gamma) if scale == "multiscale" else RBF(gamma)
+
+
+def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale = "marginal") -> Kernel:
+    """Returns k_Y at a protocol's scale as the model states it: a function of the predictions alone.
+
+    A kernel whose bandwidth is read off y would depend on which targets are the observed ones, and the level of a test
+    would hold only approximately. ``marginal``: RBF with gamma = 1 / (2 v), v the variance of a random row's target;
+    ``residual``: v its mean variance given x; ``multiscale``: the sum of RBFs at the marginal v 4^-k, k = 0..3.
+    Ensembles use their values and y together, which does not tell them apart. Where the model has no variance (heavy
+    tails, one constant), the papers' gamma stands in.
+    """
+    seen = SeenVersion(_prediction_sums(y, predictive, np.empty(0, dtype=np.intp), (), ends_only=False))
+    return seen.stated_kernel(len(y), scale) or marginal_kernel(y)
 
 
 @dataclass(frozen=True)
@@ -203,19 +240,16 @@ class SeenSplit:
 
     Attributes:
         n: rows.
-        targets: sums of targets.
-        predictions: sums by version.
+        found: by ``look_pass``.
     """
 
     n: int
-    targets: BlockSums
-    predictions: dict[str, BlockSums]
+    found: Pass
 
-    @classmethod
-    def of(cls, n: int, found: Pass) -> SeenSplit:
-        """From ``look_pass``."""
-        predictions = {name.removeprefix("version "): sums for name, sums in found.items() if name}
-        return cls(n, found[""], predictions)
+    @property
+    def targets(self) -> BlockSums:
+        """Sums of targets."""
+        return self.found[""]
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -250,24 +284,19 @@ class SeenSplit:
     def plan(
         self,
         name: str,
-        kernel: Kernel,
         ask: Ask,
-        *,
-        filters: Array,
-        scale: OutputScale,
-        fixed_kernel: Kernel | None,
+        protocol: EvaluationProtocol,
+        system: System,
         seed: int,
-        blocks: DependentBlocks | None = None,
+        blocks: DependentBlocks | None,
     ) -> PlannedVersion:
         """Returns what is fixed of a version.
 
         Args:
             name: of the version.
-            kernel: the k_Y of the CCE.
             ask: what of it is asked for.
-            filters: of the leading directions.
-            scale: of the version's own kernel, by which it is tested where there is no ``fixed_kernel``.
-            fixed_kernel: k_Y that the protocol names.
+            protocol: whose k_Y is that of the CCE; where it names none, the test's is the version's own.
+            system: of the inputs.
             seed: of probes, signs and draws.
             blocks: of rows that depend on each other.
 
@@ -275,24 +304,21 @@ class SeenSplit:
             BudgetError: k_Y needs too many features on the range of the targets.
             MissingTailError: look for ``ALL_TAILS``.
         """
-        predictions = self.predictions[name]
-        y, pilot = self.targets.rows("pilot targets"), predictions.rows("pilot")
-        reach = _Reach.of(predictions, pilot.is_discrete)
-        features = self._features(kernel, y, pilot, reach)
+        kernel, version, y = self.output_kernel(protocol, system), self._version(name), self._pilot_targets
+        features = self._features(kernel, version)
         if y.ndim == 2 and features.is_sampled:
-            error = target_errors(y, pilot, kernel, features=features)
+            error = target_errors(y, version.pilot, kernel, features=features)
             assert error.missed is not None
             missed = float(np.sum(error.missed.rows))
             require_share(missed, missed + float(np.sum(error.delta**2)), self.n, features.rank)
         simulated, draws_band = None, ask.band and blocks is None  # of blocks, the band is that of their residuals
         if ask.tested or draws_band:
-            known = {} if y.ndim == 2 else {kernel: features}
-            given = y, pilot, reach, predictions, scale, known
+            given = version, protocol.output_scale, {} if y.ndim == 2 else {kernel: features}
             simulated = SimulatedVersion(
                 self._null_features(kernel, *given) if draws_band else None,
-                self._null_features(fixed_kernel, *given) if ask.tested else None,
+                self._null_features(protocol.output_kernel, *given) if ask.tested else None,
                 null_draw_count(self.n, ask.draws) if ask.tested else 0,
-                tested_directions(filters, self.n),
+                tested_directions(system.inputs.filters, self.n),
                 seed,
                 blocks,
             )
@@ -301,117 +327,45 @@ class SeenSplit:
 
     def repeated(self, plan: PlannedVersion, samples: DrawnSamples) -> PlannedVersion:
         """Returns the plan of a repeat in which some draws stand for the version's distribution."""
-        y, features = self.targets.rows("pilot targets"), plan.features
+        y, features = self._pilot_targets, plan.features
         if y.ndim == 2 and len(y) == self.n:
-            drawn = samples.of(self.predictions[plan.name].rows("pilot"), np.arange(self.n))
-            features = features_of_errors(plan.kernel, y, drawn)
+            features = features_of_errors(plan.kernel, y, samples.of(self._version(plan.name).pilot, np.arange(self.n)))
         return replace(plan, samples=samples, features=features, label=f"{plan.name}, repeat {samples.repeat}")
 
-    def _features(self, kernel: Kernel, y: Array, pilot: Distribution, reach: Any) -> FeatureMap:
-        if y.ndim == 2:
-            return features_of_errors(kernel, y, pilot) if len(y) == self.n else output_features(kernel, y, pilot)
-        return output_features(kernel, np.concatenate([y, self.ends]), reach)
+    @property
+    def _pilot_targets(self) -> Array:
+        return np.asarray(self.targets.rows("pilot targets"))
 
-    def _drawn(self, kernel: Kernel, y: Array, pilot: Distribution, reach: Any) -> FeatureMap:
-        return drawn_features(kernel, y, pilot) if y.ndim == 2 else self._features(kernel, y, pilot, reach)
+    def _version(self, name: str) -> SeenVersion:
+        return SeenVersion(self.found[f"version {name}"])
+
+    def _features(self, kernel: Kernel, version: SeenVersion) -> FeatureMap:
+        y = self._pilot_targets
+        if y.ndim == 1:
+            return output_features(kernel, np.concatenate([y, self.ends]), version)
+        return (features_of_errors if len(y) == self.n else output_features)(kernel, y, version.pilot)
 
     def _null_features(
-        self,
-        kernel: Kernel | None,
-        y: Array,
-        pilot: Distribution,
-        reach: _Reach,
-        predictions: BlockSums,
-        scale: OutputScale,
-        known: dict[Kernel, FeatureMap],
+        self, kernel: Kernel | None, version: SeenVersion, scale: OutputScale, known: dict[Kernel, FeatureMap]
     ) -> NullFeatures:
         """Returns psi of simulated targets, by ``kernel`` or the version's own at ``scale``."""
+        y, pilot, ends = self._pilot_targets, version.pilot, self.ends
+
+        def drawn(own: Kernel) -> FeatureMap:
+            return drawn_features(own, y, pilot) if y.ndim == 2 else self._features(own, version)
+
         try:
-            own = kernel or _stated(predictions, self.n, scale) or RBF(self.marginal_gamma())
-            features = known.get(own) or self._drawn(own, y, pilot, reach)
+            own = kernel or version.stated_kernel(self.n, scale) or RBF(self.marginal_gamma())
+            features = known.get(own) or drawn(own)
         except BudgetError:
             if kernel is not None:
                 raise
             # Targets a thousand bandwidths from all predictions: no draw of the model gets there: the level is safe.
-            features = self._drawn(RBF(self.marginal_gamma()), y, pilot, reach)
-        ends = self.ends
+            features = drawn(RBF(self.marginal_gamma()))
         if y.ndim == 1:
-            low, high = reach.interval(TABLE_TAIL)
+            low, high = version.interval(TABLE_TAIL)
             ends = min(low, ends[0]), max(high, ends[1])
         return NullFeatures.of(features, y, pilot, ends, is_discrete=pilot.is_discrete)
-
-
-def _stated(predictions: BlockSums, n: int, scale: OutputScale) -> Kernel | None:
-    """Returns the version's own kernel (``targets.model_output_kernel``)."""
-    within = predictions.added["within"] / n
-    count, _, squares = predictions.moments["between"]
-    pooled = count > n  # an ensemble's values, whose variance has its mean variance in it
-    between = float(np.sum(squares)) / (count - 1.0) - within if pooled else float(np.sum(squares)) / count
-    return stated_kernel(within, between, scale)
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """How many landmarks an answer stands on: all rows of a short split, else as its certificate needs.
-
-    Tries begin with ``first`` and go on until the bound on the error of every version's mean CCE is at most ``share``
-    of it (of its noise floor, where that is larger), or shows that ``largest`` would not bring it there.
-
-    Attributes:
-        share: of the mean CCE or its noise floor that its certificate may reach.
-        first: landmarks to begin with.
-        largest: landmarks to end with; their work grows with the square.
-        exact_rows: up to so many rows all are landmarks.
-    """
-
-    share: float = 1e-3
-    first: int = 512
-    largest: int = 4096
-    exact_rows: int = EXACT_ROWS
-
-    @classmethod
-    def of(cls, landmarks: int | None) -> Accuracy:
-        """Returns so many landmarks, taken as they are; the default for None.
-
-        Raises:
-            InvalidInputError: fewer than one.
-        """
-        if landmarks is None:
-            return cls()
-        if landmarks < 1:
-            raise InvalidInputError(f"landmarks: {landmarks} were asked for; give at least 1")
-        return cls(first=landmarks, largest=landmarks, exact_rows=0)
-
-    @classmethod
-    def exact(cls) -> Accuracy:
-        """Returns all rows as landmarks, whatever their number."""
-        return cls(exact_rows=2**62)
-
-    def counts(self, n: int) -> list[int]:
-        """Returns the landmark counts that n rows may be given, each at most 1.4 times the one before."""
-        if n <= self.exact_rows:
-            return [n]
-        largest = min(self.largest, n)
-        steps = range(int(np.ceil(2.0 * np.log2(max(largest / self.first, 1.0)))))
-        return [*(round(self.first * 2.0 ** (step / 2.0)) for step in steps), largest]
-
-    def next_count(self, n: int, tries: Sequence[tuple[int, float]]) -> int | None:
-        """Returns the next of the counts to try, at most twice the last one; None where none promises to be enough.
-
-        A certificate is expected to go on falling at the rate of the last two tries, after one try as 1 / landmarks; a
-        second one is made in any case.
-
-        Args:
-            n: rows.
-            tries: landmarks and the certificate that they left, as a share of the mean CCE.
-        """
-        (fewer, before), (landmarks, worst) = [(0, np.inf), (0, np.inf), *tries][-2:]
-        rate = np.log(before / worst) / np.log(landmarks / fewer) if fewer else 1.0
-        more = [count for count in self.counts(n) if count > landmarks]
-        enough = [count for count in more if worst * (landmarks / count) ** rate <= self.share]
-        if fewer and not enough:
-            return None
-        return max((count for count in more if count <= min([2 * landmarks, *enough])), default=None)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""The leading spectrum of a Gram matrix on landmarks, and smoothing in its leading directions.
+"""Landmarks, the leading spectrum of a Gram matrix on them, and smoothing in its leading directions.
+
+RPCholesky (Chen et al. 2024, "Randomly pivoted Cholesky") draws landmarks by the residual diagonal, so that clusters,
+outliers and duplicates are each covered once. It runs on a uniform subset of ten candidates a landmark, at least 5,000:
+its cost does not grow with n.
 
 Kernel ridge smoothing needs few directions of K ~ U diag(e) U': those with e_j of the order of n lambda or more. Null
 draws by the thousand and a search over ridges are cheap in them. As an *answer* this would be an approximation; as a
@@ -9,11 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.engine.landmarks import LEADING, choose_landmarks, landmark_directions, typical_eigenvalue
 from congruence.kernels.engine.system import (
     TILE_ROWS,
     System,
@@ -23,8 +28,123 @@ from congruence.kernels.engine.system import (
     squares_at,
     tile_slices,
 )
+from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.rng import stream
 from congruence.kernels.threads import map_on_threads
+
+CANDIDATES_PER_LANDMARK = 10
+MIN_CANDIDATES = 5000
+LEADING = 400  # landmarks that show the directions a smoother with a noise shift keeps
+ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
+
+
+def candidate_rows(n: int, count: int, rng: np.random.Generator) -> Array:
+    """Returns sorted numbers of the rows among which ``count`` landmarks are chosen, uniform over n."""
+    return np.sort(rng.choice(n, min(n, max(MIN_CANDIDATES, CANDIDATES_PER_LANDMARK * count)), replace=False))
+
+
+def choose_landmarks(x: Array, kernel: Kernel, count: int, seed: int = 0) -> Array:
+    """Returns sorted row numbers of at most ``count`` landmarks of x (n, d); fewer where others would add nothing.
+
+    Raises:
+        InvalidInputError: ``count`` below 1.
+    """
+    if count < 1:
+        raise InvalidInputError(f"landmarks: {count} were asked for; give at least 1")
+    rng, count = stream(seed, "landmarks"), min(count, len(x))
+    if count == len(x):
+        return np.arange(len(x))
+    candidates = candidate_rows(len(x), count, rng)
+    return np.sort(candidates[rpcholesky(x[candidates], kernel, count, rng)])
+
+
+def rpcholesky(x: Array, kernel: Kernel, count: int, rng: np.random.Generator) -> Array:
+    """Returns rows of x that are pivots: drawn in blocks, each thinned by a pivoted Cholesky of its corner.
+
+    What is left of a point is judged by its own k(x, x): beside one long input all others would look like rounding.
+    """
+    center = kernel.center(x)
+    points = x if center is None else x - center
+    residual = np.asarray(kernel.diagonal(points), dtype=np.float64)
+    rounding = 1e-10 if x.dtype.itemsize > 4 else 1e-6  # above that of the entries
+    own = residual.copy()
+    factor = np.empty((len(x), count), dtype=x.dtype)
+    pivots = np.zeros(0, dtype=np.int64)
+    block = max(1, count // 10)
+    while len(pivots) < count:
+        live = np.flatnonzero(residual > rounding * own)
+        size = min(block, count - len(pivots), len(live))
+        if size == 0:
+            break
+        drawn = rng.choice(live, size, replace=False, p=residual[live] / residual[live].sum())
+        columns = np.asarray(kernel(points, points[drawn]), dtype=np.float64)
+        known = factor[:, : len(pivots)]
+        columns -= known @ known[drawn].T
+        kept, corner = _independent(columns[drawn], own[drawn], 10 * rounding)
+        if len(kept) == 0:
+            residual[drawn] = 0.0
+            continue
+        drawn, columns = drawn[kept], columns[:, kept]
+        columns = scipy.linalg.solve_triangular(corner, columns.T, lower=True, overwrite_b=True).T
+        factor[:, len(pivots) : len(pivots) + len(drawn)] = columns
+        pivots = np.concatenate([pivots, drawn])
+        residual = np.maximum(residual - np.einsum("ij,ij->i", columns, columns), 0.0)
+        residual[drawn] = 0.0
+        residual[residual < 100 * rounding * own] = 0.0  # duplicates of a pivot, up to rounding
+    return pivots
+
+
+def _independent(corner: Array, own: Array, tolerance: float) -> tuple[Array, Array]:
+    """Returns rows of a residual corner that are not spanned by the others of the same block, and its factor there.
+
+    ``own``: k(x, x) of the rows, to which ``tolerance`` is relative.
+    """
+    roots = np.sqrt(own)
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(corner / np.outer(roots, roots), tol=tolerance, lower=1)
+    kept = np.asarray(pivots[:rank] - 1)
+    return kept, np.tril(factor[:rank, :rank]) * roots[kept][:, None]
+
+
+def typical_eigenvalue(kernel: Kernel, landmarks: Array, n: int) -> float:
+    """Returns n times the median of k(x, x) over landmarks, which stand for the n rows."""
+    return n * float(np.median(kernel.diagonal(landmarks)))
+
+
+def positive_diagonal(gram: Array) -> Array:
+    """Returns k(x, x) of a Gram matrix, with the largest one where it is 0: what rounding in a row is relative to."""
+    diagonal = np.diagonal(gram)
+    return np.where(diagonal > 0.0, diagonal, np.max(diagonal, initial=0.0) or 1.0)
+
+
+def directions_of_sums(kernel: Kernel, landmarks: Array, gram: Array, n: int) -> tuple[Array, Array]:
+    """Returns ``landmark_directions`` of the columns C, (n, m), of which only C'C is known.
+
+    ``landmarks``: (m, d), centred.
+    """
+    corner = np.asarray(kernel(landmarks), dtype=np.float64)
+    return landmark_directions(corner, gram, landmarks.dtype, typical_eigenvalue(kernel, landmarks, n))
+
+
+def landmark_directions(corner: Array, gram: Array, dtype: Any, largest: float) -> tuple[Array, Array]:
+    """Returns a basis (m, k) with U = C basis, and the eigenvalues (k,) of K ~ U diag(e) U', from W and C'C.
+
+    Args:
+        corner: W, (m, m).
+        gram: C'C, (m, m).
+        dtype: of the arithmetic that made them.
+        largest: an eigenvalue that is surely no rounding, see ``typical_eigenvalue``.
+    """
+    # Single precision leaves the corner with eigenvalues of either sign around zero: drop them before they are divided.
+    # Scaled to a unit diagonal, so that beside one long input all others are not taken for rounding.
+    roots = np.sqrt(positive_diagonal(corner))
+    scale, axes = scipy.linalg.eigh(corner / np.outer(roots, roots))
+    rounding = ROUNDING[np.dtype(dtype).itemsize]
+    usable = scale > rounding * scale[-1]
+    whitening = axes[:, usable] / roots[:, None] / np.sqrt(scale[usable])
+    eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ gram @ whitening)
+    order = np.flatnonzero(eigenvalues > rounding * min(eigenvalues[-1], largest))[::-1]
+    return whitening @ (rotation[:, order] / np.sqrt(eigenvalues[order])), eigenvalues[order]
 
 
 @dataclass(frozen=True)

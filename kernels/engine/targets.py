@@ -125,34 +125,6 @@ def kernel_at_scale(scale: OutputScale, gamma: float, residual: float = 0.0) -> 
     return RBF(1.0 / (2.0 * float(np.clip(residual, FINEST * marginal, marginal))))
 
 
-def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale = "marginal") -> Kernel:
-    """Returns k_Y at a protocol's scale as the model states it: a function of the predictions alone.
-
-    A kernel whose bandwidth is read off y would depend on which targets are the observed ones, and the level of a test
-    would hold only approximately. ``marginal``: RBF with gamma = 1 / (2 v), v the variance of a random row's target;
-    ``residual``: v its mean variance given x; ``multiscale``: the sum of RBFs at the marginal v 4^-k, k = 0..3.
-    Ensembles use their values and y together, which does not tell them apart. Where the model has no variance (heavy
-    tails, one constant), the papers' gamma stands in.
-    """
-    pooled = predictive.exchangeable(y)
-    if pooled is not None:
-        within = float(np.sum(np.mean(np.var(pooled, axis=1, ddof=1), axis=0)))
-        between = 1.0 / (2.0 * variance_gamma(pooled.reshape(-1, *pooled.shape[2:]))) - within
-    else:
-        within = float(np.sum(np.mean(predictive.std() ** 2, axis=0)))
-        between = float(np.sum(np.var(predictive.mean(), axis=0)))
-    return stated_kernel(within, between, scale) or marginal_kernel(y)
-
-
-def stated_kernel(within: float, between: float, scale: OutputScale) -> Kernel | None:
-    """Returns k_Y at a scale from the mean variance given x and what the means add to it; None without a variance."""
-    variance = within if scale == "residual" else within + between
-    if not np.isfinite(variance) or variance <= 0.0:
-        return None
-    gamma = 1.0 / (2.0 * variance)
-    return scaled_rbf(gamma) if scale == "multiscale" else RBF(gamma)
-
-
 @dataclass(frozen=True)
 class MonomialFeatures(FeatureMap):
     """psi(y) = (a_q^(1/2) y^q)_q for k(y, y') = sum_q a_q (y y')^q; E psi(Y) are moments."""

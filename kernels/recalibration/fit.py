@@ -33,8 +33,9 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.recalibrated import score_intervals
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held
-from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel

@@ -11,9 +11,9 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.driver import HeldSplit
-from congruence.kernels.engine.landmarks import EXACT_ROWS, LEADING
+from congruence.kernels.engine.landmarks import EXACT_ROWS
 from congruence.kernels.engine.results import CongruenceResult
-from congruence.kernels.engine.spectrum import Spectrum
+from congruence.kernels.engine.spectrum import LEADING, Spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.scores import point_scores, resolution

@@ -19,8 +19,9 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses, blocks_of_version
 from congruence.kernels.engine.congruence_test import CongruenceTest
 from congruence.kernels.engine.driver import HeldSplit, with_columns
+from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held
-from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence, Measured
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.scores.metrics import MetricName

@@ -31,8 +31,8 @@ from congruence.kernels.engine.blocks import (
     sums_of_blocks,
 )
 from congruence.kernels.engine.driver import Driver
-from congruence.kernels.engine.landmarks import EXACT_ROWS, Factorize, local_factor
-from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.landmarks import EXACT_ROWS, Accuracy, Factorize, local_factor
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.runtime.lines import step

@@ -18,8 +18,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration import effects, local_reading, score_test
 from congruence.kernels.conditional_calibration.local_reading import PREFIX
 from congruence.kernels.engine import results
-from congruence.kernels.engine.landmarks import EXACT_ROWS, MOST_EXACT_ROWS, local_factor
-from congruence.kernels.engine.plan import Accuracy
+from congruence.kernels.engine.landmarks import EXACT_ROWS, MOST_EXACT_ROWS, Accuracy, local_factor
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices

@@ -64,8 +64,9 @@ def direct(n):
 def engine(n, exact=False, dtype="float32"):
     """prepare and two model versions through the public interface, on landmarks beyond 5,000 rows or exactly."""
     from congruence.kernels.engine.driver import HeldSplit
+    from congruence.kernels.engine.landmarks import Accuracy
     from congruence.kernels.engine.measure import measure_held
-    from congruence.kernels.engine.plan import Accuracy, Ask
+    from congruence.kernels.engine.plan import Ask
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.kernels.protocol import EvaluationProtocol
 

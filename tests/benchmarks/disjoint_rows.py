@@ -15,8 +15,9 @@ import pandas as pd
 
 from congruence.kernels.distributions import Normal
 from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held
-from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair

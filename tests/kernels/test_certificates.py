@@ -9,8 +9,9 @@ from certified import SMALL, evaluated, exact_values, large_problem, random_prob
 from congruence.kernels import RBF, Laplacian, Matern, Normal, Polynomial, maximum_conditional_mean_discrepancy, prepare
 from congruence.kernels.engine import landmarks as engine_landmarks
 from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held
-from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.errors import ConvergenceError
 from congruence.kernels.protocol import EXACT
 

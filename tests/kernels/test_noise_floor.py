@@ -5,9 +5,9 @@ import pytest
 
 from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, congruence_test, prepare
 from congruence.kernels.engine.congruence_test import band_of
-from congruence.kernels.engine.plan import PROBES
+from congruence.kernels.engine.plan import PROBES, model_output_kernel
 from congruence.kernels.engine.spectrum import input_spectrum
-from congruence.kernels.engine.targets import model_output_kernel, output_features
+from congruence.kernels.engine.targets import output_features
 from congruence.kernels.kernel_functions import Sum
 
 N = 1500

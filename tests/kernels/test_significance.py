@@ -24,7 +24,7 @@ from congruence.kernels import (
 from congruence.kernels.engine import null as significance
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.null import drawn_targets, features_of_split
-from congruence.kernels.engine.targets import model_output_kernel
+from congruence.kernels.engine.plan import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.measures import congruence_test
 

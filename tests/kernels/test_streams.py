@@ -11,7 +11,7 @@ import pytest
 
 from congruence.kernels.distributions import Normal, Poisson, Samples
 from congruence.kernels.engine.null import drawn_targets, features_of_split
-from congruence.kernels.engine.targets import model_output_kernel
+from congruence.kernels.engine.plan import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling import ScoreStatistics

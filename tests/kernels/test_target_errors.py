@@ -33,7 +33,8 @@ from congruence.kernels import (
     variance_gamma,
 )
 from congruence.kernels.engine.null import features_of_split
-from congruence.kernels.engine.targets import model_output_kernel, output_features, target_errors
+from congruence.kernels.engine.plan import model_output_kernel
+from congruence.kernels.engine.targets import output_features, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Sum
 

@@ -17,7 +17,7 @@ from congruence.kernels.conditional_calibration.prepared import calibrate, prepa
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.conditional_calibration.vector_targets import VECTOR_DRAWS, VECTOR_ROWS, vector_rows
 from congruence.kernels.engine.blocks import LocalPasses
-from congruence.kernels.engine.plan import Accuracy
+from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.pit import pit_values
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client

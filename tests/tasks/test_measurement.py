@@ -20,9 +20,9 @@ from congruence.kernels import (
 from congruence.kernels.conditional_calibration import score_test
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.passes import null_pass
+from congruence.kernels.engine.plan import model_output_kernel
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother
-from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.protocol import ECAI, EvaluationProtocol
 from congruence.kernels.recalibration import fit as recalibration

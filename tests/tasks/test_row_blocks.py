@@ -26,7 +26,8 @@ from congruence.kernels.arrays import mean_one
 from congruence.kernels.engine import driver as block_driver
 from congruence.kernels.engine.blocks import Columns
 from congruence.kernels.engine.driver import HeldSplit
-from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.landmarks import Accuracy
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.rng import row_choices, row_signs, row_uniforms, stream

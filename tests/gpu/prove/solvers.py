@@ -118,7 +118,7 @@ def _measured(client: Any, rows: int, accuracy: Any, **ways: Any) -> tuple[Any, 
 
 
 def _exact(record: Any, client: Any, rows: int, card: int | None, tile: int | None, what: str) -> tuple[Any, ...]:
-    from congruence.kernels.engine.plan import Accuracy
+    from congruence.kernels.engine.landmarks import Accuracy
     from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
     spent: dict[str, float] = {}
@@ -148,7 +148,7 @@ def _exact(record: Any, client: Any, rows: int, card: int | None, tile: int | No
 
 
 def _landmarks(record: Any, client: Any, rows: int, landmarks: int, what: str, *, gpu: bool) -> tuple[Any, ...]:
-    from congruence.kernels.engine.plan import Accuracy
+    from congruence.kernels.engine.landmarks import Accuracy
 
     with record.sampler.stage(what):
         found = _measured(client, rows, Accuracy.of(landmarks), gpu=gpu)
