@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, printed
+from congruence.kernels.arrays import Array, printed, row_slices
 from congruence.kernels.dependence.blocks import p_value_kind
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rng import row_codes, rows_by_label, stream, walsh_hadamard
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.threads import map_on_threads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +39,7 @@ ENTRY_BITS = 5  # rows share 32 matrices of codes: those of a tile are multiplie
 DRAWS = 999
 DRAWS_OF_MANY = 199
 ROWS_OF_FEWER_DRAWS = 50_000  # beyond, the test costs a fifth
-TILE_BYTES = 2**23  # of the simulated errors at some points, for one thread
-CACHED_BYTES = 2**20  # of these, what is worked on at a time
+CACHED_BYTES = 2**20  # of the simulated errors at some points, worked on at a time
 
 
 @dataclass(frozen=True, repr=False)
@@ -261,44 +260,27 @@ class SimulatedErrors:
     totals: Array
 
 
-def errors_at_points(synthesis: Array, kept: Array) -> SimulatedErrors:
-    """Returns errors at points U (m, k), by all threads, from ``null_coefficients``."""
-    points = max(1, TILE_BYTES // (4 * kept.shape[2]))
-    some = [synthesis[start : start + points] for start in range(0, max(1, len(synthesis)), points)]
-    return _joined(map_on_threads(lambda part: simulated_errors(part, kept), some, available_threads()))
+def simulated_errors(synthesis: Array, coefficients: Array, threads: int = 1) -> SimulatedErrors:
+    """Returns errors at points U (p, k) from ``null_coefficients``, (r, k, 1 + draws), in parts that fit a core's cache.
 
-
-def simulated_errors(synthesis: Array, coefficients: Array) -> SimulatedErrors:
-    """Returns errors at points U (p, k) from ``null_coefficients``, (r, k, 1 + draws).
-
-    In parts that a core keeps in its own cache, in the same memory one after the other.
+    ``threads``: that work on them.
     """
-    draws = coefficients.shape[2]
-    at_once = max(1, min(len(synthesis), CACHED_BYTES // (4 * draws)))
-    values, smoothed = (np.empty((at_once, draws), dtype=np.float32) for _ in range(2))
-    return _joined(
-        [
-            _cached_errors(synthesis[start : start + at_once], coefficients, values, smoothed)
-            for start in range(0, max(1, len(synthesis)), at_once)
-        ]
-    )
 
+    def of(rows: slice) -> SimulatedErrors:
+        some = synthesis[rows]
+        value = np.zeros((len(some), coefficients.shape[2]), dtype=np.float32)
+        smoothed = np.empty_like(value)
+        for of_feature in coefficients:
+            np.matmul(some, of_feature, out=smoothed)
+            value += np.multiply(smoothed, smoothed, out=smoothed)
+        roots = np.sqrt(value[:, 1:].mean(axis=1, dtype=np.float64))
+        np.sqrt(value, out=value)
+        reached = (value[:, 1:] >= TIE * value[:, :1]).sum(axis=1)
+        expected = value[:, 1:].mean(axis=1, dtype=np.float64)
+        return SimulatedErrors(value[:, 0].copy(), reached, expected, roots, value.sum(axis=0, dtype=np.float64))
 
-def _cached_errors(some: Array, coefficients: Array, values: Array, smoothed: Array) -> SimulatedErrors:
-    value, each = values[: len(some)], smoothed[: len(some)]
-    value[...] = 0.0
-    for of_feature in coefficients:
-        np.matmul(some, of_feature, out=each)
-        value += np.multiply(each, each, out=each)
-    roots = np.sqrt(value[:, 1:].mean(axis=1, dtype=np.float64))
-    np.sqrt(value, out=value)
-    reached = (value[:, 1:] >= TIE * value[:, :1]).sum(axis=1)
-    expected = value[:, 1:].mean(axis=1, dtype=np.float64)
-    return SimulatedErrors(value[:, 0].copy(), reached, expected, roots, value.sum(axis=0, dtype=np.float64))
-
-
-def _joined(parts: list[SimulatedErrors]) -> SimulatedErrors:
-    """Returns the points of ``parts`` one after the other."""
+    some = row_slices(len(synthesis), CACHED_BYTES / (4 * coefficients.shape[2])) or [slice(0, 0)]
+    parts = map_on_threads(of, some, threads)
     names = ("observed", "reached", "expected", "roots")
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return SimulatedErrors(**columns, totals=np.sum([part.totals for part in parts], axis=0))

@@ -320,13 +320,16 @@ class InfluenceWeights:
         if "sampling variance" in sums.added:
             chance = float(np.sum(filters[:, None] * sums.added["sampling variance"] * filters * self.spread))
         mean, mean_square = means
+        nothing = np.zeros_like(observed), np.zeros_like(beside)
         return CongruenceUncertainty(
             CongruenceInfluence(mean_square - chance / self.points, mean, np.empty(0), np.empty(0), noise),
             standard_error=known_by * errors["root"],
             squared_standard_error=known_by * errors["square"],
             noise_standard_error=known_by * float(np.std(noise, ddof=1)),
             blocks=self.blocks,
-            noise_means=None if self.blocks is None else norms_of_noise(drawn, vectors, constant, weights),
+            noise_means=None
+            if self.blocks is None
+            else means_under_signs(drawn, vectors, *nothing, constant, weights)[0],
         )
 
 
@@ -348,20 +351,6 @@ def folded_filters(relative: Array, coefficients: Array, others: Array, moments:
         if missed < best:
             best, chosen = missed, tried
     return chosen
-
-
-def norms_of_noise(drawn: Array, synthesis: Array, constant: Array, weights: Array | None = None) -> Array:
-    """Mean |s_b| over some points for every draw of the signs, (B,): the mean CCE if the version were the truth.
-
-    Args:
-        drawn, synthesis, constant, weights: see ``means_under_signs``.
-    """
-
-    def squares_of(coefficients: Array) -> Array:
-        values = synthesis @ coefficients
-        return np.asarray(np.einsum("ij,ij->i", values, values) + constant)
-
-    return root_and_square_means(squares_of, drawn, len(synthesis), weights)[0]
 
 
 def scaled_residuals(analysis: Array, chosen: Array, coefficients: Array, delta: Array) -> Array:

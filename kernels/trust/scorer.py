@@ -15,14 +15,14 @@ from congruence.kernels.conditional_calibration.local_reading import LocalReadin
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.congruence_test import errors_at_points, null_draw_count
+from congruence.kernels.engine.congruence_test import null_draw_count, simulated_errors
 from congruence.kernels.engine.null import coefficients_of_split, features_of_split, tested_directions
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
 from congruence.kernels.engine.targets import output_kernel_or_marginal, placed_targets, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.threads import single_threaded_blas
+from congruence.kernels.threads import available_threads, single_threaded_blas
 from congruence.kernels.trust.judgement import WithholdingJudgement, judged_withholding
 from congruence.kernels.trust.local_faults import Faults, RowScores, local_faults
 from congruence.kernels.trust.rule import WithholdingRule
@@ -151,7 +151,7 @@ class InputScorer:
         rows = effective_rows(self.smoother.at(vectors))
         with single_threaded_blas():
             some = np.ascontiguousarray(vectors[:, : self.coefficients.shape[1]])
-            simulated = errors_at_points(some, self.coefficients)
+            simulated = simulated_errors(some, self.coefficients, available_threads())
         cce, expected = simulated.observed.astype(np.float64), simulated.expected
         if result is not None:
             # A true version's mean norm, in proportion to its root mean square, which the floor is.
