@@ -21,17 +21,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-_SHARE: ContextVar[int] = ContextVar("share of the cores")
-
-
-@contextmanager
-def share_of_cores(users: int) -> Iterator[None]:
-    """Inside, ``available_threads`` is this thread's share where so many pieces of work run on this host at a time."""
-    token = _SHARE.set(max(1, users))
-    try:
-        yield
-    finally:
-        _SHARE.reset(token)
+_ALONE: ContextVar[bool] = ContextVar("on one core")
 
 
 @cache
@@ -43,8 +33,8 @@ def usable_cores() -> int:
 
 
 def available_threads() -> int:
-    """Cores that this process may use, inside ``share_of_cores`` one share of them; OMP_NUM_THREADS where smaller."""
-    cores = usable_cores() // _SHARE.get(1)
+    """Cores that this process may use, one inside ``on_one_core``; OMP_NUM_THREADS where smaller."""
+    cores = 1 if _ALONE.get(False) else usable_cores()
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(cores, int(wanted)) if wanted.isdigit() else cores)
 
@@ -124,8 +114,12 @@ def single_threaded_blas() -> Iterator[None]:
 @contextmanager
 def on_one_core() -> Iterator[None]:
     """Inside, this thread computes alone: without threads of ours, of a BLAS or of OpenMP."""
-    with share_of_cores(usable_cores()), _threads().limit(limits=1):
-        yield
+    token = _ALONE.set(True)
+    try:
+        with _threads().limit(limits=1):
+            yield
+    finally:
+        _ALONE.reset(token)
 
 
 def map_on_threads(

@@ -83,7 +83,7 @@ def right_hand_sides_pass(
                 added.add(name, float(np.sum(values)))
             added.raise_to("sampled", float(version.features.is_sampled))
             if version.is_uncertain:
-                add_coefficients(added, vectors, error.delta, version.fitted(positions))
+                add_coefficients(added, vectors, error.delta, positions, version.blocks)
                 if error.sampling_variance is not None:
                     added.add("sampling variance", weighted_squares(vectors, error.sampling_variance))
             if version.simulated is not None:
@@ -142,7 +142,7 @@ class VersionAnswer:
             filters[:, None] * sums.added["probes"],
             inverse,
             variance,
-            ResidualFit.of(filters, sums, inputs.n) if version.is_uncertain else None,
+            ResidualFit.of(filters, sums, inputs.n, version.blocks) if version.is_uncertain else None,
             None if drawn is None or drawn.tested is None else drawn.null_coefficients(sums, filters),
         )
 
@@ -200,7 +200,7 @@ class Solved:
         inputs, found = self.system.inputs, {}
         for version, fit in ((answer.version, answer.fit) for answer in self.answers):
             if fit is not None:
-                counted = self.scores[version.label], self.points, inputs.n, version.blocks
+                counted = self.scores[version.label], self.points, inputs.n
                 found[version.label] = version, InfluenceWeights.of(inputs.filters, fit, *counted)
         return found
 
@@ -357,9 +357,9 @@ class _Reference:
         self, answer: VersionAnswer, asked: Asked, error: TargetErrors, smoothed: Array | None, vectors: Array
     ) -> None:
         """Add the tile's rows, from their smoothed errors where these are at hand."""
-        sums, version = self.sums[answer.version.label], answer.version
+        sums = self.sums[answer.version.label]
         if answer.fit is not None:
-            residuals = answer.fit.residuals(vectors, error.delta, version.fitted(self.positions))
+            residuals = answer.fit.residuals(vectors, error.delta, self.positions)
             add_residuals(sums, residuals, error.variance)
         if self._double is None or smoothed is None:
             return
@@ -433,7 +433,7 @@ def influence_pass(
         positions, analysis = reference.begin(rows), system.scaled(vectors, block.first, rows)
         for label, (version, weights) in known.items():
             sums, delta = reference.sums[label], reference.errors(version).delta
-            for column, values in weights.add_rows(sums, analysis, delta, version.fitted(positions)).items():
+            for column, values in weights.add_rows(sums, analysis, delta, positions).items():
                 columns[label][column][rows] = values
     for label, written in columns.items():
         write(block.block, label, written)

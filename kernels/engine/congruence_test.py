@@ -261,9 +261,9 @@ class SimulatedErrors:
 
 
 def simulated_errors(synthesis: Array, coefficients: Array, threads: int = 1) -> SimulatedErrors:
-    """Returns errors at points U (p, k) from ``null_coefficients``, (r, k, 1 + draws), in parts that fit a core's cache.
+    """Returns errors at points U (p, k) from ``null_coefficients``, (r, k, 1 + draws), by so many threads.
 
-    ``threads``: that work on them.
+    In parts that a core keeps in its own cache.
     """
 
     def of(rows: slice) -> SimulatedErrors:

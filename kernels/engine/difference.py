@@ -123,7 +123,7 @@ def difference_of_influences(
         standard_error=error,
         low=difference - reach * error,
         high=difference + reach * error,
-        p_value=_two_sided(difference, error, count),
+        p_value=two_sided_p_value(difference / error, count) if error > 0.0 else float(difference == 0.0),
         mean_difference=mean_difference,
         mean_standard_error=mean_error,
         mean_low=mean_difference - reach * mean_error,
@@ -134,9 +134,3 @@ def difference_of_influences(
 
 def _error_of_sum(influence: Array, blocks: DependentBlocks | None) -> float:
     return float(np.linalg.norm(influence)) if blocks is None else blocks.error_of_sum(influence)
-
-
-def _two_sided(difference: float, error: float, blocks: int | None) -> float:
-    if error == 0.0:
-        return 1.0 if difference == 0.0 else 0.0
-    return two_sided_p_value(difference / error, blocks)

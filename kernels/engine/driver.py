@@ -56,7 +56,6 @@ from congruence.kernels.engine.plan import (
     ALL_TAILS,
     FIRST_TAILS,
     Ask,
-    DrawnSamples,
     MissingTailError,
     PlannedVersion,
     SeenSplit,
@@ -269,7 +268,7 @@ class Driver(Preparation):
         if ask.samples is None:
             return [plan]
         seen = self.look_at([name])
-        return [seen.repeated(plan, DrawnSamples(ask.samples, repeat, self.seed)) for repeat in ask.repeats]
+        return [seen.repeated(plan, ask.samples, repeat) for repeat in ask.repeats]
 
     def _first_count(self, versions: Sequence[str], accuracy: Accuracy) -> tuple[int, list[tuple[int, float]]]:
         """Returns with how many landmarks to begin, and what fewer left on a sample of the rows.

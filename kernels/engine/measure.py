@@ -33,7 +33,6 @@ from congruence.kernels.engine.results import (
 from congruence.kernels.engine.system import (
     TILE_ROWS,
     System,
-    TileMaker,
     TilePoints,
     product,
     projected,
@@ -179,33 +178,29 @@ def repeated_uncertainty(repeats: Sequence[CongruenceUncertainty]) -> Congruence
     between references, so two versions' difference counts what is quadratic in the noise more than once.
     """
     influences = [item.influence for item in repeats]
-    mean, squared_mean = (
-        np.array([getattr(influence, name) for influence in influences]) for name in ("mean", "squared_mean")
+    mean, squared_mean = ([getattr(each, name) for each in influences] for name in ("mean", "squared_mean"))
+    root, squared, noise = (
+        np.mean([getattr(each, name) for each in influences], axis=0) for name in ("root", "squared", "noise")
     )
-    root, squared = (
-        np.mean([getattr(influence, name) for influence in influences], axis=0) for name in ("root", "squared")
-    )
-    noise = np.mean([influence.noise for influence in influences], axis=0)
-    first_order = [(_norm(influence.root), _norm(influence.squared)) for influence in influences]
     corrections = [
-        (item.standard_error / max(of_root, _TINY), item.squared_standard_error / max(of_square, _TINY))
-        for item, (of_root, of_square) in zip(repeats, first_order, strict=True)
+        (
+            item.standard_error / max(float(np.linalg.norm(item.influence.root)), _TINY),
+            item.squared_standard_error / max(float(np.linalg.norm(item.influence.squared)), _TINY),
+            item.noise_standard_error / max(item.squared_standard_error, _TINY),
+        )
+        for item in repeats
     ]
-    of_noise = float(np.mean([item.noise_standard_error / max(item.squared_standard_error, _TINY) for item in repeats]))
-    of_root, of_square = np.mean(corrections, axis=0) * (_norm(root), _norm(squared))
+    correction, of_square, of_noise = np.mean(corrections, axis=0)
+    of_square *= np.linalg.norm(squared)
     return CongruenceUncertainty(
         CongruenceInfluence(float(np.mean(squared_mean)), float(np.mean(mean)), squared, root, noise),
-        standard_error=float(np.hypot(of_root, _error_of_mean(mean))),
+        standard_error=float(np.hypot(correction * np.linalg.norm(root), _error_of_mean(mean))),
         squared_standard_error=float(np.hypot(of_square, _error_of_mean(squared_mean))),
         noise_standard_error=float(np.hypot(of_square * of_noise, _error_of_mean(squared_mean))),
     )
 
 
-def _norm(values: Array) -> float:
-    return float(np.linalg.norm(values))
-
-
-def _error_of_mean(values: Array) -> float:
+def _error_of_mean(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) / float(np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
@@ -220,15 +215,24 @@ class Smoothed:
 def smooth(system: System, x: Array, query: Array | None, rhs: Array) -> Smoothed:
     """Returns right-hand sides (n, c) at the rows x (n, d) smoothed to query points, by default to x itself."""
     inputs, rhs = system.inputs, np.asarray(rhs, dtype=np.float64)
+    alone = replace(inputs, basis=np.empty((0, 0)), kept=None)  # columns without directions, of any points
+
+    def tiles(points: Array) -> Iterator[tuple[slice, Any, Array]]:
+        moved = points.astype(inputs.dtype)
+        return alone.tiles(TilePoints(moved if inputs.center is None else moved - inputs.center.astype(moved.dtype)))
+
+    def products(points: Array, weights: Array) -> Array:
+        return np.concatenate([product(columns, weights) for _, columns, _ in tiles(points)])
+
     if inputs.is_exact:
         weights = system.factor.solve(rhs)
     else:
         projections = np.zeros((len(inputs.landmarks), rhs.shape[1]))
-        for rows, columns in _columns(system, x):
+        for rows, columns, _ in tiles(x):
             projections += projected(columns, rhs[rows])
         weights = system.factor.solve(projections)
-    own = rhs - inputs.shift * weights if inputs.is_exact else _products(system, x, weights)
-    values = own if query is None else _products(system, query, weights)
+    own = rhs - inputs.shift * weights if inputs.is_exact else products(x, weights)
+    values = own if query is None else products(query, weights)
     solution, (at_rows, at_points) = (rhs - own) / inputs.shift, system.residual_positions
     kz = np.zeros((len(inputs.residual), rhs.shape[1]))
     for rows in tile_slices(slice(0, len(x)), 4 * TILE_ROWS):
@@ -239,19 +243,3 @@ def smooth(system: System, x: Array, query: Array | None, rhs: Array) -> Smoothe
     if query is not None:
         read = values[at_points] - kz[len(at_rows) :]
     return Smoothed(values, residual_bounds(system, residual, read, len(values)))
-
-
-def _products(system: System, x: Array, weights: Array) -> Array:
-    values = np.empty((len(x), weights.shape[1]))
-    for rows, columns in _columns(system, x):
-        values[rows] = product(columns, weights)
-    return values
-
-
-def _columns(system: System, x: Array) -> Iterator[tuple[slice, Array]]:
-    inputs = system.inputs
-    points = x.astype(inputs.dtype)
-    points = points if inputs.center is None else points - inputs.center.astype(points.dtype)
-    maker, here, others = TileMaker(inputs.kernel, int(x.shape[1])), TilePoints(points), TilePoints(inputs.landmarks)
-    for rows in tile_slices(here.all, TILE_ROWS):
-        yield rows, maker.tile(here, rows, others, others.all)

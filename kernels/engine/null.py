@@ -20,6 +20,7 @@ since signs drawn for the rows leave the covariance of the smoothed error as it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,42 +116,20 @@ class NullFeatures:
             result += share * (self.table[index + 1] - result)
         return np.asarray(result)
 
-    def against(self, y: Array, predictive: Distribution) -> NullErrors:
-        """Returns what makes Delta of any targets of some rows, with targets y and predictive distributions."""
+    def against(self, y: Array, predictive: Distribution) -> Callable[[Array], Array]:
+        """Returns what makes Delta of c targets a row, (n, c) or (n, c, q) to (n, c, r), of rows with targets y.
+
+        Against E psi; of ensembles, whose values are the target or members, against the mean of the others.
+        """
         pooled = predictive.exchangeable(y)
         if pooled is None:
             some = row_slices(len(y), _NULL_ROWS)
             means = [self.features.expectation(predictive[rows]) @ self.directions for rows in some]
-            return NullErrors(self, np.concatenate(means).astype(np.float32), 0)
+            center = np.concatenate(means).astype(np.float32)[:, None]
+            return lambda values: np.asarray(self(values) - center)
         totals = [np.sum(self(pooled[rows]), axis=1) for rows in row_slices(len(y), _ENSEMBLE_ROWS)]
-        return NullErrors(self, np.concatenate(totals), pooled.shape[1] - 1)
-
-
-@dataclass(frozen=True)
-class NullErrors:
-    """Delta of any targets of some rows: against E psi, or of ensembles of l against the mean of the others.
-
-    Attributes:
-        features: psi.
-        center: E psi(Y_i), or of ensembles the sum of psi over the target and all members, (n, r).
-        members: l; 0 of distributions.
-    """
-
-    features: NullFeatures
-    center: Array = field(repr=False)
-    members: int
-
-    def __call__(self, values: Array) -> Array:
-        """Returns Delta of c targets per row: (n, c) or (n, c, q) to (n, c, r).
-
-        Of ensembles, values are a row's target or members of its ensemble.
-        """
-        delta = self.features(values)
-        if self.members == 0:
-            delta -= self.center[:, None, :]
-            return delta
-        members = np.float32(self.members)
-        return np.asarray(delta * (np.float32(1.0) + 1 / members) - self.center[:, None, :] / members)
+        total, members = np.concatenate(totals)[:, None], np.float32(pooled.shape[1] - 1)
+        return lambda values: np.asarray(self(values) * (np.float32(1.0) + 1 / members) - total / members)
 
 
 def features_of_split(y: Array, predictive: Distribution, kernel: Kernel) -> NullFeatures:

@@ -45,7 +45,6 @@ from congruence.kernels.engine.targets import (
     scaled_rbf,
     target_errors,
 )
-from congruence.kernels.engine.uncertainty import FittedRows
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.fourier import TAILS, FeatureMap
 from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale
@@ -62,20 +61,6 @@ class MissingTailError(Exception):
 
 
 @dataclass(frozen=True)
-class DrawnSamples:
-    """Which draws stand for a version's distribution: ``count`` a row, by the number of the repeat."""
-
-    count: int
-    repeat: int
-    seed: int
-
-    def of(self, predictive: Distribution, positions: Array) -> Samples:
-        """Returns the draws of the rows at some positions of the split."""
-        purpose = f"samples of predictions, repeat {self.repeat}"
-        return Samples(row_draws(predictive, positions, self.count, self.seed, purpose))
-
-
-@dataclass(frozen=True)
 class PlannedVersion:
     """What every block needs to know of a version.
 
@@ -87,8 +72,8 @@ class PlannedVersion:
         blocks: of all rows of the split, where they depend on each other.
         is_uncertain: whether its standard errors are asked for.
         simulated: what is drawn for the version; None where neither its test nor its band is asked for.
-        samples: draws that stand for the version's distribution; None for exact kernel means.
-        label: by which its sums go: the name, and the repeat.
+        samples: draws a row that stand for the version's distribution; None for exact kernel means.
+        repeat: number of the repeat of such draws.
     """
 
     name: str
@@ -98,17 +83,28 @@ class PlannedVersion:
     blocks: DependentBlocks | None = field(default=None, repr=False)
     is_uncertain: bool = True
     simulated: SimulatedVersion | None = None
-    samples: DrawnSamples | None = None
-    label: str = ""
+    samples: int | None = None
+    repeat: int = 0
 
-    def fitted(self, positions: Array) -> FittedRows:
-        """Returns, of rows at some positions of the split, which share a sign, and which a fit."""
-        return FittedRows.at(positions, self.blocks)
+    @property
+    def label(self) -> str:
+        """By which its sums go."""
+        return self.name + self._use
+
+    @property
+    def _use(self) -> str:
+        return "" if self.samples is None else f", repeat {self.repeat}"
+
+    def drawn(self, predictive: Distribution, positions: Array) -> Distribution:
+        """Returns what stands for the predictions of the rows at some positions of the split."""
+        if self.samples is None:
+            return predictive
+        purpose = f"samples of predictions{self._use}"
+        return Samples(row_draws(predictive, positions, self.samples, self.seed, purpose))
 
     def probes(self, variance: Array, positions: Array) -> Array:
         """Returns probes z (rows, 16) of variances v (rows,) of the noise floor, others for every repeat."""
-        use = "" if self.samples is None else f", repeat {self.samples.repeat}"
-        signs = row_signs(positions, PROBES, self.seed, f"noise floor probes{use}").astype(np.float64)
+        signs = row_signs(positions, PROBES, self.seed, f"noise floor probes{self._use}").astype(np.float64)
         signs *= np.sqrt(variance)[:, None]
         return signs
 
@@ -126,8 +122,7 @@ class PlannedVersion:
         By the features that are fixed for all; see ``placed_targets`` and ``target_errors``. ``roots``: of their
         weights in the reference.
         """
-        given = predictive if self.samples is None else self.samples.of(predictive, positions)
-        targets = placed_targets(targets, predictive, positions, self.seed)
+        targets, given = placed_targets(targets, predictive, positions, self.seed), self.drawn(predictive, positions)
         return target_errors(targets, given, self.kernel, features=self.features, measured=measured).weighted(roots)
 
 
@@ -323,14 +318,15 @@ class SeenSplit:
                 blocks,
             )
         is_uncertain = ask.uncertainty or (ask.band and not draws_band)
-        return PlannedVersion(name, kernel, features, seed, blocks, is_uncertain, simulated, label=name)
+        return PlannedVersion(name, kernel, features, seed, blocks, is_uncertain, simulated)
 
-    def repeated(self, plan: PlannedVersion, samples: DrawnSamples) -> PlannedVersion:
-        """Returns the plan of a repeat in which some draws stand for the version's distribution."""
-        y, features = self._pilot_targets, plan.features
-        if y.ndim == 2 and len(y) == self.n:
-            features = features_of_errors(plan.kernel, y, samples.of(self._version(plan.name).pilot, np.arange(self.n)))
-        return replace(plan, samples=samples, features=features, label=f"{plan.name}, repeat {samples.repeat}")
+    def repeated(self, plan: PlannedVersion, samples: int, repeat: int) -> PlannedVersion:
+        """Returns the plan of a repeat in which so many draws a row stand for the version's distribution."""
+        plan, y = replace(plan, samples=samples, repeat=repeat), self._pilot_targets
+        if y.ndim == 1 or len(y) < self.n:
+            return plan
+        drawn = plan.drawn(self._version(plan.name).pilot, np.arange(self.n))
+        return replace(plan, features=features_of_errors(plan.kernel, y, drawn))
 
     @property
     def _pilot_targets(self) -> Array:

@@ -62,30 +62,14 @@ _LEAST_NORM = 1e-150
 _TINY = float(np.finfo(float).tiny)
 
 
-@dataclass(frozen=True)
-class FittedRows:
-    """What fits and signs need to know of some rows.
-
-    Attributes:
-        units: rows of one unit have one sign: positions in the split, or blocks of rows that depend on each other.
-        folds: of the blocks, by which a row is judged by a fit of other blocks; None of independent rows.
-    """
-
-    units: Array = field(repr=False)
-    folds: Array | None = field(default=None, repr=False)
-
-    @classmethod
-    def at(cls, positions: Array, blocks: DependentBlocks | None) -> FittedRows:
-        """Rows at some positions of their split."""
-        return cls(positions) if blocks is None else cls(blocks.labels[positions], blocks.folds[positions])
-
-
-def add_coefficients(sums: BlockSums, vectors: Array, delta: Array, rows: FittedRows) -> None:
-    """U'Delta of some rows; of blocks by folds, with U'U."""
-    if rows.folds is None:
+def add_coefficients(
+    sums: BlockSums, vectors: Array, delta: Array, positions: Array, blocks: DependentBlocks | None
+) -> None:
+    """U'Delta of the rows at some positions of the split; of blocks by folds, with U'U."""
+    if blocks is None:
         sums.add("coefficients", projected(vectors, delta))
         return
-    inside = [rows.folds == fold for fold in range(FOLDS)]
+    inside = [blocks.folds[positions] == fold for fold in range(FOLDS)]
     sums.add("coefficients", np.stack([projected(vectors[some], delta[some]) for some in inside]))
     sums.add("fold moments", np.stack([weighted_squares(vectors[some]) for some in inside]))
 
@@ -97,31 +81,33 @@ class ResidualFit:
     Attributes:
         coefficients: U'Delta, (k, r): of all rows, whose residuals are scaled; or of the other folds.
         chosen: filters of the ridge that predicts best, (k,).
+        blocks: of rows that depend on each other, by whose folds a row is judged by a fit of other blocks.
     """
 
     coefficients: Array = field(repr=False)
     chosen: Array = field(repr=False)
+    blocks: DependentBlocks | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, filters: Array, sums: BlockSums, n: int) -> ResidualFit:
+    def of(cls, filters: Array, sums: BlockSums, n: int, blocks: DependentBlocks | None) -> ResidualFit:
         """From ``add_coefficients`` over all n rows, and |Delta|^2 of them."""
         coefficients, total = sums.added["coefficients"], sums.added["squares"]
         relative = relative_eigenvalues(filters)
-        if coefficients.ndim == 2:
+        if blocks is None:
             ridges, energy = (np.inf, *RIDGES), np.sum(coefficients**2, axis=1)
             return cls(coefficients, validated_filters(relative, ridges, energy, total, n, least=0.5)[0])
         share = np.maximum(np.trace(sums.added["fold moments"], axis1=1, axis2=2), _TINY)
         lift = 1.0 / np.maximum(1.0 - share / np.sum(share), LEAST_FREEDOM)
         others = lift[:, None, None] * (np.sum(coefficients, axis=0) - coefficients)
-        return cls(others, folded_filters(relative, coefficients, others, sums.added["fold moments"], total))
+        return cls(others, folded_filters(relative, coefficients, others, sums.added["fold moments"], total), blocks)
 
-    def residuals(self, vectors: Array, delta: Array, rows: FittedRows) -> Array:
+    def residuals(self, vectors: Array, delta: Array, positions: Array) -> Array:
         """Delta_i less its fit from other rows, (rows, r), of some rows U (rows, k) and Delta (rows, r)."""
-        if rows.folds is None:
+        if self.blocks is None:
             return scaled_residuals(vectors, self.chosen, self.coefficients, delta)
-        residuals = np.array(delta, dtype=np.float64)
+        residuals, folds = np.array(delta, dtype=np.float64), self.blocks.folds[positions]
         for fold, coefficients in enumerate(self.coefficients) if self.chosen.any() else ():
-            some = rows.folds == fold
+            some = folds == fold
             residuals[some] -= vectors[some] @ (self.chosen[:, None] * coefficients).astype(vectors.dtype)
         return residuals
 
@@ -226,7 +212,6 @@ class InfluenceWeights:
         root: F U'(e / |e|), (k, r).
         own: F U'U F of the points, (k, k).
         points: m.
-        blocks: how many blocks of rows are taken as independent; None where all rows are.
     """
 
     filters: Array = field(repr=False)
@@ -239,7 +224,6 @@ class InfluenceWeights:
     points: int
     multipliers: Multipliers
     beyond: Beyond
-    blocks: int | None = None
 
     @classmethod
     def of(
@@ -249,11 +233,10 @@ class InfluenceWeights:
         sums: BlockSums,
         points: int,
         rows: int,
-        blocks: DependentBlocks | None = None,
     ) -> InfluenceWeights:
         """From ``add_points`` over all points and ``add_residuals`` over all ``rows``."""
         moment, spread = sums.added["residual moment"], sums.added["spread"]
-        multipliers = Multipliers.of(sums) if blocks is None else Multipliers(1.0, 0.0)
+        multipliers = Multipliers.of(sums) if fit.blocks is None else Multipliers(1.0, 0.0)
         return cls(
             filters,
             spread,
@@ -265,12 +248,17 @@ class InfluenceWeights:
             points,
             multipliers,
             Beyond.of(sums, multipliers.varying, rows, points),
-            None if blocks is None else blocks.count,
         )
 
-    def add_rows(self, sums: BlockSums, vectors: Array, delta: Array, rows: FittedRows) -> dict[str, Array]:
+    @property
+    def blocks(self) -> int | None:
+        """How many blocks of rows are taken as independent; None where all rows are."""
+        return None if self.fit.blocks is None else self.fit.blocks.count
+
+    def add_rows(self, sums: BlockSums, vectors: Array, delta: Array, positions: Array) -> dict[str, Array]:
         """The columns ``influence`` and ``influence_squared`` of some rows, whose residuals under signs are added."""
-        residuals = self.fit.residuals(vectors, delta, rows)
+        residuals = self.fit.residuals(vectors, delta, positions)
+        units = positions if self.fit.blocks is None else self.fit.blocks.labels[positions]  # that have one sign each
         # The derivative has a row's product with itself, |r_i|^2, twice, and the mean square has it once.
         own = squares_at(vectors, self.own) * np.einsum("ij,ij->i", residuals, residuals)
         squared = np.einsum("ij,ij->i", (vectors @ self.squared).astype(np.float64), residuals)
@@ -278,10 +266,10 @@ class InfluenceWeights:
         noise = (residuals @ self.axes).astype(np.float32)
         left_out = np.maximum(np.sum(residuals**2, axis=1) - np.sum(noise**2, axis=1, dtype=np.float64), 0.0)
         sums.add("left out", weighted_squares(vectors, left_out))
-        sums.add("signed", self.multipliers.sums(vectors, noise, rows.units))
+        sums.add("signed", self.multipliers.sums(vectors, noise, units))
         if self.blocks is not None:
-            sums.add("root of blocks", np.bincount(rows.units, root, self.blocks))
-            sums.add("square of blocks", np.bincount(rows.units, 2.0 * squared - own, self.blocks))
+            sums.add("root of blocks", np.bincount(units, root, self.blocks))
+            sums.add("square of blocks", np.bincount(units, 2.0 * squared - own, self.blocks))
         return {"influence": root / self.points, "influence_squared": (2.0 * squared - own) / self.points}
 
     def uncertainty(

@@ -191,10 +191,11 @@ def test_simulated_errors_have_no_mean_and_the_observed_one_is_in_the_same_coord
     x = inputs(50)
     predictive = Normal(3.0 * x[:, 0], np.full(50, 0.5))
     y = predictive.sample(1)[:, 0]
-    delta = features_of_split(y, predictive, model_output_kernel(y, predictive)).against(y, predictive)
+    features = features_of_split(y, predictive, model_output_kernel(y, predictive))
+    delta, rank = features.against(y, predictive), features.directions.shape[1]
     drawn = delta(drawn_targets(y, predictive, np.arange(50), 4000, 0))
-    assert drawn.shape == (50, 4000, delta.center.shape[1])
-    assert delta(y[:, None]).shape == (50, 1, delta.center.shape[1])
+    assert drawn.shape == (50, 4000, rank)
+    assert delta(y[:, None]).shape == (50, 1, rank)
     error = np.std(drawn, axis=1) / np.sqrt(4000) + 1e-6
     assert np.all(np.abs(np.mean(drawn, axis=1)) < 5.0 * error)
 

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info
 
 from congruence.kernels import threads as cores
 from congruence.kernels.engine.system import padded_columns, projected
-from congruence.kernels.threads import available_threads, map_on_threads, share_of_cores, single_threaded_blas
+from congruence.kernels.threads import available_threads, map_on_threads, on_one_core, single_threaded_blas
 
 
 def blas_threads():
@@ -112,15 +112,12 @@ def test_products_of_any_width_are_those_of_numpy():
         np.testing.assert_allclose((tile @ padded_columns(w, tile))[:, :r], tile @ w, atol=1e-13)
 
 
-def test_neighbours_on_a_host_share_its_cores_within_what_the_environment_allows(monkeypatch):
+def test_a_thread_has_all_cores_but_for_what_the_environment_or_its_caller_leaves(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(cores, "usable_cores", lambda: 8)
     assert available_threads() == 8
-    with share_of_cores(3):
-        assert available_threads() == 2
-        monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        assert available_threads() == 1
-        monkeypatch.delenv("OMP_NUM_THREADS")
-    with share_of_cores(20):
+    with on_one_core():
         assert available_threads() == 1
     assert available_threads() == 8
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert available_threads() == 3
