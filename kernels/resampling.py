@@ -335,22 +335,6 @@ PAIRED_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
-class PointMetric:
-    """A metric as a function of column means: ``columns`` (n, m) for each model, ``summary`` maps (..., m) to (...)."""
-
-    first: Array
-    second: Array
-    summary: Callable[[Array], Array]
-
-    def __post_init__(self) -> None:
-        first, second = require_matrix(self.first, "first"), require_matrix(self.second, "second")
-        if first.shape != second.shape:
-            raise InvalidInputError(f"first: shape {first.shape}, second: {second.shape}; the points must be the same")
-        object.__setattr__(self, "first", first)
-        object.__setattr__(self, "second", second)
-
-
-@dataclass(frozen=True)
 class PairedDifference:
     """A metric of two models on the same points.
 
@@ -408,21 +392,28 @@ class PairedResampling:
         rng = stream(self.seed, "paired permutation")
         return rng.integers(0, 2, size=(self.resamples, len(self._sizes))).astype(np.float64)
 
-    def compare(self, metric: PointMetric) -> PairedDifference:
-        """The difference of one metric with its interval and p-value.
+    def compare(self, first: Any, second: Any, summary: Callable[[Array], Array]) -> PairedDifference:
+        """The difference of a metric that is a function of column means, with its interval and p-value.
+
+        Args:
+            first, second: columns of the two models at the same points, (n, m).
+            summary: maps means (..., m) to the metric (...).
 
         Raises:
-            InvalidInputError: another number of points, or values not finite.
+            InvalidInputError: other points, or values not finite.
         """
-        if len(metric.first) != self.n:
-            raise InvalidInputError(f"metric: {len(metric.first)} points, but the resampling was made for {self.n}")
+        columns = [require_matrix(first, "first"), require_matrix(second, "second")]
+        if columns[0].shape != columns[1].shape:
+            shapes = f"first: shape {columns[0].shape}, second: {columns[1].shape}"
+            raise InvalidInputError(f"{shapes}; the points must be the same")
+        if len(columns[0]) != self.n:
+            raise InvalidInputError(f"metric: {len(columns[0])} points, but the resampling was made for {self.n}")
         counted = 1.0 if self.weights is None else self.weights[:, None]
-        columns = ((each * counted).T for each in (metric.first, metric.second))
-        first, second = (group_sums(self._groups, each, len(self._sizes)) for each in columns)
-        values = [float(metric.summary(sums.sum(axis=0) / self.n)) for sums in (first, second)]
+        first, second = (group_sums(self._groups, (each * counted).T, len(self._sizes)) for each in columns)
+        values = [float(summary(sums.sum(axis=0) / self.n)) for sums in (first, second)]
         difference = values[0] - values[1]
         if self.blocks is not None or first.shape[1] == 1:
-            one, two = (metric.summary(without_each(sums, self._sizes)) for sums in (first, second))
+            one, two = (summary(without_each(sums, self._sizes)) for sums in (first, second))
             found = SumOfBlocks.by_jackknife(one - two, self._sizes)
             low, high = found.interval(difference)
             if self.blocks is not None:
@@ -432,13 +423,13 @@ class PairedResampling:
             # would call the chance difference of the two significant nine times in ten.
             swapped = self._swaps @ (first - second)
             one, two = (first.sum(axis=0) - swapped) / self.n, (second.sum(axis=0) + swapped) / self.n
-            null = metric.summary(one) - metric.summary(two)
+            null = summary(one) - summary(two)
             # Rounding must not make a tie with the observed difference look smaller than it.
             reached = int(np.count_nonzero(np.abs(null) >= abs(difference) * (1.0 - 1e-12)))
         else:
             weights = _bootstrap_weights(len(self._sizes), self.resamples, self.seed, "paired bootstrap")
             size = (weights @ self._sizes)[:, None]
-            drawn = metric.summary(weights @ first / size) - metric.summary(weights @ second / size)
+            drawn = summary(weights @ first / size) - summary(weights @ second / size)
             low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
             reached = 1 + 2 * int(min(np.count_nonzero(drawn <= 0.0), np.count_nonzero(drawn >= 0.0)))
         return PairedDifference(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -338,7 +339,8 @@ class SeenSplit:
     def _features(self, kernel: Kernel, version: SeenVersion) -> FeatureMap:
         y = self._pilot_targets
         if y.ndim == 1:
-            return output_features(kernel, np.concatenate([y, self.ends]), version)
+            reach: Any = version  # of scalars, tails say all that is asked
+            return output_features(kernel, np.concatenate([y, self.ends]), reach)
         return (features_of_errors if len(y) == self.n else output_features)(kernel, y, version.pilot)
 
     def _null_features(

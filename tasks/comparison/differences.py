@@ -21,7 +21,7 @@ from congruence.kernels.dependence.blocks import (
 from congruence.kernels.engine.difference import LEVEL, difference_of_influences
 from congruence.kernels.engine.results import CongruenceInfluence
 from congruence.kernels.errors import ProtocolError
-from congruence.kernels.resampling import LARGEST_BLOCK, PairedResampling, PointMetric, too_large_block
+from congruence.kernels.resampling import LARGEST_BLOCK, PairedResampling, too_large_block
 from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns
 from congruence.tasks.scores.metrics.metric import Metric
@@ -196,7 +196,7 @@ def point_differences(pair: Pair, *, resamples: int, seed: int) -> dict[str, Met
         if metric.is_compared and metric.column in pair:
             one, two = pair.columns(metric.column)
             if np.isfinite(one).all() and np.isfinite(two).all():
-                item = resampling.compare(PointMetric(metric.prepared(one), metric.prepared(two), metric.reduced))
+                item = resampling.compare(metric.prepared(one), metric.prepared(two), metric.reduced)
                 found[name] = MetricDifference(**vars(item), rows=points)
     return found
 

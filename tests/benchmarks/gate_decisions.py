@@ -23,7 +23,7 @@ from simulations import head, machine, row
 from congruence.kernels import EXACT, RBF, Normal, negative_log_likelihood, prepare
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.engine.targets import output_features
-from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
+from congruence.kernels.resampling import PairedResampling, mean_of
 from congruence.kernels.scores import resolution
 from congruence.kernels.split import Split as PreparedSplit
 from congruence.tasks.comparison.gate_settings import Margin
@@ -135,7 +135,7 @@ def rounded(releases: int, n: int = 1000) -> None:
             skills[step].append(skill)
             margin = Margin.of("5 % of skill").absolute(used, skill)
             for factor in factors:
-                item = resampling.compare(PointMetric(scores[factor], scores[1.0], mean_of))
+                item = resampling.compare(scores[factor], scores[1.0], mean_of)
                 answer = "passed" if item.high < margin else "failed" if item.low > margin else "undecided"
                 answers[step, factor].append(answer)
     head("rounded to", "spread wrong by", "skill", "passed", "undecided", "failed", "as on the exact targets")

@@ -7,6 +7,7 @@ the level of the paired comparison where two models have the same score.
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -16,7 +17,7 @@ from simulations import AT, head, machine, row
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Normal, Poisson
 from congruence.kernels.pit import pit_values
-from congruence.kernels.resampling import PairedResampling, PointMetric, ScoreStatistics, mean_of, root_of
+from congruence.kernels.resampling import PairedResampling, ScoreStatistics, mean_of, root_of
 
 LEVELS = np.linspace(1e-5, 1.0 - 1e-5, 50)
 CENTERS = {f"pit_{j}": float(level) for j, level in enumerate(LEVELS)}
@@ -156,26 +157,26 @@ def crps(spread: float) -> float:
     return float(np.sqrt(2.0 * (1.0 + spread**2) / np.pi) - spread / np.sqrt(np.pi))
 
 
-def paired_metric(case: str, n: int, rng: np.random.Generator) -> PointMetric:
+def paired_metric(case: str, n: int, rng: np.random.Generator) -> tuple[Any, ...]:
     """One sample of two models that have the same expected metric."""
     y = rng.normal(size=n)
     if case.startswith("NLL"):
         spreads = (0.8, equal_spread(nll, 0.8))
-        return PointMetric(*(-Normal(np.zeros(n), np.full(n, s)).log_prob(y) for s in spreads), mean_of)
+        return (*(-Normal(np.zeros(n), np.full(n, s)).log_prob(y) for s in spreads), mean_of)
     if case.startswith("CRPS"):
         spreads = (0.7, equal_spread(crps, 0.7))
-        return PointMetric(*(Normal(np.zeros(n), np.full(n, s)).crps(y) for s in spreads), mean_of)
+        return (*(Normal(np.zeros(n), np.full(n, s)).crps(y) for s in spreads), mean_of)
     if case.startswith("RMSE"):
-        return PointMetric((y - 0.3) ** 2, (y + 0.3) ** 2, root_of)
+        return ((y - 0.3) ** 2, (y + 0.3) ** 2, root_of)
     if case == "ECE, both calibrated":
         known = rng.normal(size=(2, n))
         y = known.sum(axis=0) + rng.normal(size=n)
-        return PointMetric(*(below(ndtr((y - part) / np.sqrt(2.0))) for part in known), calibration_error)
+        return (*(below(ndtr((y - part) / np.sqrt(2.0))) for part in known), calibration_error)
     if case == "ECE, too narrow and too wide":
         error = lambda spread: population_error(0.0, 1.0 / spread)  # noqa: E731
-        return PointMetric(*(below(ndtr(y / s)) for s in (0.7, equal_spread(error, 0.7))), calibration_error)
+        return (*(below(ndtr(y / s)) for s in (0.7, equal_spread(error, 0.7))), calibration_error)
     bias = float(case.rsplit(" ", 1)[1])
-    return PointMetric(below(ndtr(y - bias)), below(ndtr(y + bias)), calibration_error)
+    return (below(ndtr(y - bias)), below(ndtr(y + bias)), calibration_error)
 
 
 def paired_levels(repetitions: int) -> None:
@@ -190,7 +191,7 @@ def paired_levels(repetitions: int) -> None:
             rejected = covered = 0
             for i in range(repetitions):
                 metric = paired_metric(case, n, np.random.default_rng([n, i]))
-                result = resampling.compare(metric)
+                result = resampling.compare(*metric)
                 rejected += result.p_value <= AT
                 covered += result.low <= 0.0 <= result.high
             row(case, n, rejected / repetitions, covered / repetitions)

@@ -33,7 +33,7 @@ from congruence.kernels.dependence.blocks import (
 from congruence.kernels.dependence.correlation import correlations, version_blocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_scores
-from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
+from congruence.kernels.resampling import PairedResampling, mean_of
 
 FEW = CalibrationSettings(draws=199, directions=20, own_directions=5)
 LAW = Normal(np.zeros(500), 1.0)
@@ -418,8 +418,7 @@ def test_means_and_their_differences_are_resampled_by_whole_blocks() -> None:
         plain = ScoreStatistics.of({"a": values}).estimates()["a"]
         alone += plain.low <= 0.0 <= plain.high
     assert alone <= 40 < 53 <= covered
-    metric = PointMetric(values, np.zeros(500), mean_of)
-    one, other = (PairedResampling(500, blocks=b).compare(metric) for b in (None, blocks))
+    one, other = (PairedResampling(500, blocks=b).compare(values, np.zeros(500), mean_of) for b in (None, blocks))
     assert other.difference == pytest.approx(one.difference)
     assert other.high - other.low > 2.0 * (one.high - one.low)
 

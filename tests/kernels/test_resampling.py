@@ -16,7 +16,6 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling import (
     PairedResampling,
-    PointMetric,
     ScoreStatistics,
     mean_of,
     root_of,
@@ -141,7 +140,7 @@ def interval_of(values, **rows):
 
 
 def paired_difference(first, second):
-    return PairedResampling(len(first), 2000, 0).compare(PointMetric(first[:, None], second[:, None], mean_of))
+    return PairedResampling(len(first), 2000, 0).compare(first[:, None], second[:, None], mean_of)
 
 
 @pytest.mark.parametrize("n", [60, 200, 5000])
@@ -217,14 +216,10 @@ def test_a_paired_difference_sees_what_two_intervals_do_not():
     assert interval_of(common).low < 0.2 < interval_of(common).high
 
 
-def mean_metric(first, second):
-    return PointMetric(first, second, mean_of)
-
-
 def test_the_interval_is_the_t_interval_and_the_p_value_the_permutation_tests():
     rng = np.random.default_rng(0)
     first, second = rng.normal(0.15, 1, 200), rng.normal(0, 1, 200)
-    result = PairedResampling(200, resamples=4000).compare(mean_metric(first, second))
+    result = PairedResampling(200, resamples=4000).compare(first, second, mean_of)
     reference = scipy.stats.ttest_rel(first, second)
     interval = reference.confidence_interval()
     assert result.difference == pytest.approx(np.mean(first - second), rel=1e-12)
@@ -240,7 +235,7 @@ def test_level_and_coverage(n):
     for seed in range(200):
         common = rng.exponential(size=n)
         first, second = common + rng.normal(size=n), common + rng.normal(size=n)
-        result = PairedResampling(n, resamples=199, seed=seed).compare(mean_metric(first, second))
+        result = PairedResampling(n, resamples=199, seed=seed).compare(first, second, mean_of)
         rejected += result.p_value <= 0.05
         covered += result.low <= 0 <= result.high
     assert rejected <= 20  # expected 10
@@ -249,10 +244,10 @@ def test_level_and_coverage(n):
 
 def test_equal_models_are_equal_and_orders_mirror():
     values = np.random.default_rng(1).normal(size=50) ** 2
-    same = PairedResampling(50).compare(mean_metric(values, values))
+    same = PairedResampling(50).compare(values, values, mean_of)
     assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
     other = values + np.random.default_rng(2).normal(0.3, 1, 50)
-    forth, back = (PairedResampling(50).compare(mean_metric(*pair)) for pair in ((values, other), (other, values)))
+    forth, back = (PairedResampling(50).compare(*pair, mean_of) for pair in ((values, other), (other, values)))
     assert forth.difference == -back.difference
     assert forth.p_value == back.p_value
 
@@ -260,7 +255,7 @@ def test_equal_models_are_equal_and_orders_mirror():
 def test_any_function_of_means():
     rng = np.random.default_rng(3)
     first, second = rng.normal(0, 2, 3000) ** 2, rng.normal(0, 1, 3000) ** 2
-    result = PairedResampling(3000).compare(PointMetric(first, second, root_of))
+    result = PairedResampling(3000).compare(first, second, root_of)
     assert result.first == pytest.approx(np.sqrt(first.mean()))
     assert result.low < 1.0 < result.high
     assert result.p_value < 0.001
@@ -268,20 +263,20 @@ def test_any_function_of_means():
 
 def test_the_same_seed_gives_the_same_numbers():
     rng = np.random.default_rng(4)
-    metric = mean_metric(rng.normal(size=100), rng.normal(size=100))
-    assert PairedResampling(100, seed=5).compare(metric) == PairedResampling(100, seed=5).compare(metric)
-    assert PairedResampling(100, seed=5).compare(metric) != PairedResampling(100, seed=6).compare(metric)
+    metric = rng.normal(size=100), rng.normal(size=100), mean_of
+    assert PairedResampling(100, seed=5).compare(*metric) == PairedResampling(100, seed=5).compare(*metric)
+    assert PairedResampling(100, seed=5).compare(*metric) != PairedResampling(100, seed=6).compare(*metric)
 
 
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(InvalidInputError, match="at least two"):
         PairedResampling(1)
     with pytest.raises(InvalidInputError, match="points must be the same"):
-        mean_metric(np.ones(3), np.ones(4))
+        PairedResampling(3).compare(np.ones(3), np.ones(4), mean_of)
     with pytest.raises(InvalidInputError, match="row 1"):
-        mean_metric(np.array([1.0, np.nan]), np.ones(2))
+        PairedResampling(2).compare(np.array([1.0, np.nan]), np.ones(2), mean_of)
     with pytest.raises(InvalidInputError, match="made for 5"):
-        PairedResampling(5).compare(mean_metric(np.ones(4), np.ones(4)))
+        PairedResampling(5).compare(np.ones(4), np.ones(4), mean_of)
 
 
 def below(pit):
@@ -298,8 +293,7 @@ def test_level_where_two_models_have_the_same_calibration_error(n):
     resampling, rejected, repetitions = PairedResampling(n, resamples=299), 0, 200
     for seed in range(repetitions):
         y = np.random.default_rng(seed).normal(size=n)
-        metric = PointMetric(below(ndtr(y - 0.05)), below(ndtr(y + 0.05)), calibration_error)
-        result = resampling.compare(metric)
+        result = resampling.compare(below(ndtr(y - 0.05)), below(ndtr(y + 0.05)), calibration_error)
         assert (result.p_value < 0.05) <= (not result.low <= 0.0 <= result.high)
         rejected += result.p_value <= 0.05
     assert rejected <= 22  # expected 10
@@ -307,7 +301,7 @@ def test_level_where_two_models_have_the_same_calibration_error(n):
 
 def test_a_worse_calibration_error_is_seen():
     y = np.random.default_rng(0).normal(size=2000)
-    result = PairedResampling(2000).compare(PointMetric(below(ndtr(y)), below(ndtr(1.3 * y)), calibration_error))
+    result = PairedResampling(2000).compare(below(ndtr(y)), below(ndtr(1.3 * y)), calibration_error)
     assert result.high < 0.0
     assert result.p_value < 0.01
 
@@ -322,5 +316,5 @@ def test_level_where_two_different_models_score_the_same(n, score, scale):
         y = np.random.default_rng(seed).normal(size=n)
         models = [Normal(np.zeros(n), np.full(n, spread)) for spread in (narrow, scale)]
         first, second = (-law.log_prob(y) if score == "nll" else law.crps(y) for law in models)
-        rejected += resampling.compare(mean_metric(first, second)).p_value <= 0.05
+        rejected += resampling.compare(first, second, mean_of).p_value <= 0.05
     assert rejected <= 24  # expected 10; of 150 skewed differences of NLL 14, as by Student's test

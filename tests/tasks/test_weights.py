@@ -28,7 +28,7 @@ from congruence.kernels.conditional_calibration.prepared import prepare_calibrat
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
-from congruence.kernels.resampling import PairedResampling, PointMetric, ScoreStatistics, mean_of, root_of
+from congruence.kernels.resampling import PairedResampling, ScoreStatistics, mean_of, root_of
 from congruence.kernels.rng import hashed_keys
 from congruence.kernels.scores import point_scores
 from congruence.tasks.plots import pit_histogram
@@ -110,8 +110,8 @@ def test_paired_differences_are_weighted(summary: object) -> None:
     first, second = rng.random((ROWS, 1)), rng.random((ROWS, 1))
     weights = rng.integers(0, 3, ROWS).astype(float)
     copies = np.repeat(np.arange(ROWS), weights.astype(int))
-    found = PairedResampling(ROWS, weights=weights / weights.mean()).compare(PointMetric(first, second, summary))  # type: ignore[arg-type]
-    there = PairedResampling(len(copies)).compare(PointMetric(first[copies], second[copies], summary))  # type: ignore[arg-type]
+    found = PairedResampling(ROWS, weights=weights / weights.mean()).compare(first, second, summary)  # type: ignore[arg-type]
+    there = PairedResampling(len(copies)).compare(first[copies], second[copies], summary)  # type: ignore[arg-type]
     assert (found.first, found.second) == pytest.approx((there.first, there.second), rel=1e-12)
     assert found.high - found.low > there.high - there.low  # copies are no observations
 
