@@ -39,12 +39,12 @@ from congruence.kernels.engine.targets import (
     features_of_errors,
     gamma_of_variance,
     kernel_at_scale,
-    marginal_kernel,
     output_features,
     placed_targets,
     require_share,
     scaled_rbf,
     target_errors,
+    variance_gamma,
 )
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.fourier import TAILS, FeatureMap
@@ -227,7 +227,7 @@ def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale =
     tails, one constant), the papers' gamma stands in.
     """
     seen = SeenVersion(_prediction_sums(y, predictive, np.empty(0, dtype=np.intp), (), ends_only=False))
-    return seen.stated_kernel(len(y), scale) or marginal_kernel(y)
+    return seen.stated_kernel(len(y), scale) or RBF(variance_gamma(y))
 
 
 @dataclass(frozen=True)

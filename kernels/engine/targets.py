@@ -98,21 +98,12 @@ def scaled_rbf(gamma: float, scales: int = SCALES) -> Kernel:
 
 
 def output_kernel_or_marginal(kernel: Kernel | None, y: Array) -> Kernel:
-    """Returns k_Y where it is given, else ``marginal_kernel(y)``.
+    """Returns k_Y where it is given, else the papers': RBF with gamma = 1 / (2 var(y)), ddof 1.
 
     Raises:
-        InvalidInputError: it is no kernel, or as ``marginal_kernel``.
+        InvalidInputError: it is no kernel; or constant targets, or one row.
     """
-    return marginal_kernel(y) if kernel is None else require_kernel(kernel, "output_kernel")
-
-
-def marginal_kernel(y: Array) -> Kernel:
-    """Returns the papers' output kernel: RBF with gamma = 1 / (2 var(y)), ddof 1.
-
-    Raises:
-        InvalidInputError: constant targets, or one row.
-    """
-    return RBF(variance_gamma(y))
+    return RBF(variance_gamma(y)) if kernel is None else require_kernel(kernel, "output_kernel")
 
 
 def kernel_at_scale(scale: OutputScale, gamma: float, residual: float = 0.0) -> Kernel:
