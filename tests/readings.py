@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from congruence.kernels import EXACT, Distribution
-from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.tasks.scores.evaluation import MetricValue, WhatIsWrong
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import score_points
@@ -71,9 +70,10 @@ def _read(
     calibration = found.calibration
     assert calibration is not None
     assert calibration.regions is not None
-    points = score_points(found.result, law, y, seed=0, keys=None, test=found.test, calibration=calibration)
-    metrics, _ = version_metrics(tuple(SENTENCES), Rows(points, y, law), found)
-    rare, rows = RareTargets.of(y, law, FoundBlocks()), RowsRead.of(points, y, law)
+    points = score_points(found, Rows({}, y, law))
+    given = Rows(points, y, law)
+    metrics, _ = version_metrics(tuple(SENTENCES), given, found)
+    rare, rows = RareTargets.of(given), RowsRead.of(given)
     metrics |= rare.metrics()
     regions = calibration.regions.named({str(name): features[name].to_numpy() for name in features})
     points["calibration_region"] = np.array(regions.names)[regions.labels]
@@ -89,4 +89,4 @@ def _read(
             all_rows, lambda at: [f"patient {row}" for row in at], of_counts=rows.counts is not None
         ),
     )
-    return Read(found, points, metrics, replace(wrong, method=f"{wrong.method} {rare.method}".strip()))
+    return Read(found, points, metrics, wrong.noting(rare.method))

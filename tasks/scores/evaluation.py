@@ -361,6 +361,10 @@ class WhatIsWrong:
     p_value: float | None = None
     segments: tuple[Segment, ...] = ()
 
+    def noting(self, *notes: str) -> WhatIsWrong:
+        """The same with more said of how it was tested."""
+        return replace(self, method=" ".join(filter(None, [self.method, *notes])))
+
     def named(self) -> tuple[WrongPlace, ...]:
         """The places with a fault, those of the most rows first."""
         table = self.places

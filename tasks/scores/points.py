@@ -10,22 +10,22 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
-from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, correlations, dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks, found_blocks
-from congruence.kernels.engine.congruence_test import CongruenceTest, benjamini_hochberg
-from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.pit import ORDERS, pit_values
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import point_scores, resolution
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.scores.evaluation import INFLUENCE, Columns
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_GROUP, ROW_TIME, mean_columns
 
 if TYPE_CHECKING:
     from congruence.tasks.data.settings import SampleDesign, SplitSettings
+    from congruence.tasks.solving.measurement import VersionMeasurement
 
 
 MOST_VALUES = 30
@@ -183,20 +183,13 @@ def _is_feature(column: pd.Series) -> bool:
 CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing
 
 
-def score_points(
-    result: CongruenceResult,
-    predictive: Distribution,
-    targets: Array,
-    *,
-    seed: int,
-    keys: Array | None,
-    test: CongruenceTest | None = None,
-    calibration: VersionCalibration | None = None,
-) -> dict[str, Array]:
-    """Every score of every evaluated row; ``keys`` name the rows for the randomised PIT of counts.
+def score_points(measurement: VersionMeasurement, rows: Rows) -> dict[str, Array]:
+    """Every score of every evaluated row, of which ``rows`` have none yet.
 
     ``calibration_fault`` is text, all others are numbers.
     """
+    result, test, calibration = measurement.result, measurement.test, measurement.calibration
+    predictive, targets = rows.predictive, rows.targets
     points = {"cce": result.values, "cce_noise_floor": result.noise_floor_values, "cce_excess": result.excess_values}
     if test is not None:
         points["cce_p_value"] = test.point_p_values
@@ -210,14 +203,14 @@ def score_points(
             points[f"{PREFIX}fault"] = np.where(points[f"{PREFIX}fault"] == "", "", plain).astype(object)
             for name in ("shift", "factor"):  # in predicted spreads, which are an interpolation
                 del points[f"{PREFIX}{name}"]
-    names, step = np.arange(len(targets)) if keys is None else keys, resolution(targets)
+    step = resolution(targets)
     found: dict[str, Array] = {}
     scored: dict[str, int] = {}
     for start in range(0, max(1, len(targets)), CHUNK_ROWS):
         chunk = slice(start, start + CHUNK_ROWS)
         scores = point_scores(predictive[chunk], targets[chunk], step)
         if targets.ndim == 1:
-            scores["pit"] = pit_values(targets[chunk], predictive[chunk], seed=seed, keys=names[chunk])
+            scores["pit"] = pit_values(targets[chunk], predictive[chunk], seed=rows.seed, keys=rows.names[chunk])
         for metric in METRICS.values():
             if metric.point is not None and (made := metric.point(targets[chunk], predictive[chunk])) is not None:
                 scores[metric.column] = made
@@ -308,29 +301,19 @@ def dependence_of(scores: Columns, rows: Array | None = None) -> RowDependence |
     return RowDependence.of(len(next(iter(found.values()))), **found) if found else None
 
 
-def blocks_of_means(
-    dependence: RowDependence | None, points: Mapping[str, Array], predictive: Distribution, targets: Array
-) -> FoundBlocks:
+def blocks_of_means(rows: Rows) -> FoundBlocks:
     """Blocks for means over points: runs of time as long as PIT scores or what is averaged depend on each other."""
 
     def scores() -> Array:
-        averaged = [
-            points[name] for name in mean_columns().values() if name in points and np.isfinite(points[name]).all()
-        ]
-        return np.column_stack([dependence_scores(targets, predictive), *averaged])
+        columns = [rows.columns[name] for name in mean_columns().values() if name in rows.columns]
+        averaged = [column for column in columns if np.isfinite(column).all()]
+        return np.column_stack([dependence_scores(rows.targets, rows.predictive), *averaged])
 
-    return found_blocks(dependence, scores, targets if predictive.is_discrete else None)
+    return found_blocks(rows.dependence, scores, rows.targets if rows.predictive.is_discrete else None)
 
 
 def correlated_rows(
-    targets: Array,
-    predictive: Distribution,
-    reading: LocalReading | None,
-    *,
-    keys: Array,
-    labels: pd.DataFrame,
-    embeddings: Array | None,
-    seed: int,
+    given: Rows, reading: LocalReading | None = None, embeddings: Array | None = None
 ) -> Correlation | None:
     """What correlation of rows was found that nobody named: the most certain one, or None.
 
@@ -339,14 +322,11 @@ def correlated_rows(
     neighbours are looked at, 250,000 rows in all.
 
     Args:
-        targets: (n,) or (n, q).
-        predictive: n laws.
+        given: the rows.
         reading: at the rows of ``runs_looked_at``, where there is one.
-        keys: of the rows, (n,).
-        labels: slice columns of the rows.
         embeddings: (n, d), for identical inputs; None where they are too many.
-        seed: of the permutations.
     """
+    targets, predictive, keys, labels = given.targets, given.predictive, given.names, given.labels
     rows = runs_looked_at(len(targets))
     if len(rows) < len(targets):
         targets, predictive, keys, labels = targets[rows], predictive[rows], keys[rows], labels.iloc[rows]
@@ -359,7 +339,7 @@ def correlated_rows(
     if embeddings is not None:
         named["identical inputs"] = np.unique(embeddings, axis=0, return_inverse=True)[1].reshape(-1)
     groups = {name: codes for name, values in named.items() if (codes := _few_together(values)) is not None}
-    looks = correlations(scores, groups=groups, seed=seed)
+    looks = correlations(scores, groups=groups, seed=given.seed)
     found = [look for look in looks if look.is_found and not (look.along == "row order" and _is_sorted(targets))]
     return min(found, key=lambda look: (look.p_value, -look.value), default=None)
 

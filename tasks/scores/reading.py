@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,16 +18,15 @@ from congruence.kernels.conditional_calibration.regions import Regions, read_reg
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.conditional_calibration.searched_ranges import Feature, Range, SearchedRows
 from congruence.kernels.conditional_calibration.segments import FoundSegment, faulty_segments
-from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
-from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.results import BlocksInference, excess_over
 from congruence.kernels.pit import ORDERS, pit_values
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, Segment, WhatIsWrong, verdict_of
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import is_numeric
-from congruence.tasks.scores.rows_read import SCORES, RowsRead
+from congruence.tasks.scores.rows_read import SCORES, Kind, RowsRead
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.sentences.calibration import (
     LEVEL,
@@ -90,96 +90,97 @@ def read_what_is_wrong(
     groups = groups or regions.rows()
     kind, places = rows.kind, rows.places(groups)
     rows = replace(rows, mixing=calibration.reading.mixing)
-    overall = kind.read(rows, None)
-    is_wrong = overall.p_value <= LEVEL and kind.is_off(overall)
-    said = _interpreted(places, rows.pit, groups) if kind is SCORES else []
+    worst, curves = by_region[0], calibration.curves
+    at = regions.names.index(worst.name)
+    there = slice(at, at + 1)
+    said = {"pit": _interpreted(places, rows.pit, groups)} if kind is SCORES else {}
+    judged, is_wrong = _judged(kind, places, metrics, len(rows))
+    judged = replace(
+        judged,
+        places=judged.places.assign(**said),
+        method=method_of(calibration),
+        region=worst.name,
+        row=int(numbers[regions.medoids[at]]),
+        curve=replace(curves, shares=curves.shares[there], lower=curves.lower[there], upper=curves.upper[there]),
+    )
+    if not is_wrong:
+        return judged
 
-    def findings(found: Sequence[Segment]) -> tuple[Finding | None, list[Finding]]:
-        def of(place: Place) -> Finding:
-            sizes = None if rows.targets is None else rows.targets[groups[place.name]]
-            return kind.finding(place.reading, place.name, words.get(place.name, ""), sizes)
+    found = segments(groups)
+    by_name = {each.name: each for each in found}
 
-        left = _less_mixed(overall, found, rows.members) if isinstance(overall, GroupReading) else overall
-        everywhere = None if left is None or not is_wrong else kind.finding(left, "", "", rows.targets)
-        return everywhere, [of(place) for place in places if kind.is_named(place, LEVEL)]
-
-    def table(level: float) -> pd.DataFrame:
-        found = kind.table(places, level)
-        return found.assign(pit=said) if kind is SCORES else found
-
-    def others(found: Sequence[Segment], first: Finding, place: str) -> Finding | None:
-        by_name = {each.name: each for each in found}
+    def others(first: Finding, place: str) -> Finding | None:
         if first.place in by_name:
             return by_name[first.place].rest.get(place)
         if place in by_name:
             return by_name[place].without.get(first.place)
         return kind.fault_beside(rows, groups[first.place], groups[place] if place else None)
 
-    def beside(found: Sequence[Segment]) -> list[Finding]:
-        parts = [groups[place.name] for place in places if kind.is_named(place, LEVEL)]
-        gains = [0.0 if rows.targets is None else rows.targets.gain_of_part(part) for part in parts]
-        read = overall if isinstance(overall, GroupReading) else None
-        return [] if rare is None else rare(read, max([0.0, *gains, *(each.gain for each in found)]))
-
-    found = _judged(places, findings, table, metrics, len(rows), partial(segments, groups), beside, others)
-    worst, curves = by_region[0], calibration.curves
-    place = regions.names.index(worst.name)
-    there = slice(place, place + 1)
-    return replace(
-        found,
-        method=method_of(calibration),
-        region=worst.name,
-        row=int(numbers[regions.medoids[place]]),
-        curve=replace(curves, shares=curves.shares[there], lower=curves.lower[there], upper=curves.upper[there]),
-    )
+    overall = kind.read(rows, None)
+    of_scores = overall if isinstance(overall, GroupReading) else None
+    left = overall if of_scores is None else _less_mixed(of_scores, found, rows.members)
+    is_off = overall.p_value <= LEVEL and kind.is_off(overall) and left is not None
+    wrong = [place for place in places if kind.is_named(place, LEVEL)]
+    named = [
+        replace(
+            kind.finding(place.reading, place.name, words.get(place.name, ""), rows.sizes(groups[place.name])),
+            lies_in=tuple(part.name for part in found if place.name in part.places),
+        )
+        for place in wrong
+    ]
+    apart = [
+        replace(each.finding, lies_in=tuple(part.name for part in found if each.name in part.places))
+        for each in found
+        if not any(each.repeats(place) for place in named)
+    ]
+    if rare is not None:
+        gains = [rows.gain_of(groups[place.name]) for place in wrong]
+        apart += rare(of_scores, max([0.0, *gains, *(each.gain for each in found)]))
+    everywhere = kind.finding(left, "", "", rows.targets) if is_off else None
+    sentences, fault = sentences_of(everywhere, named, len(places), apart, others)
+    return replace(judged, sentences=tuple(sentences), fault=fault, segments=tuple(found))
 
 
 def read_vector_targets(
-    calibration: VersionCalibration,
-    predictive: Distribution,
-    targets: Array,
-    names: Sequence[str],
-    metrics: dict[str, MetricValue],
-    keys: Array,
-    seed: int,
-    blocks: DependentBlocks | None = None,
+    calibration: VersionCalibration, given: Rows, names: Sequence[str], metrics: dict[str, MetricValue]
 ) -> WhatIsWrong:
     """Read one version of vector targets: the test of all of them together, and the fault of each by itself.
 
     Args:
         calibration: as it was measured.
-        predictive: of the v valid rows.
-        targets: (v, q).
+        given: the v valid rows.
         names: of the targets, (q,).
         metrics: of the version, for what its CCE says.
-        keys: of the rows, for randomised PIT values.
-        seed: of the same.
-        blocks: of the valid rows, where they depend on each other.
     """
     read = {}
     for column, name in enumerate(names):
-        law = predictive.marginal(column)
+        law = given.predictive.marginal(column)
         if law is not None:
-            values = pit_values(targets[:, column], law, seed=seed, keys=keys)
-            read[name] = group_reading(values, blocks=blocks, members=law.members)
+            values = pit_values(given.targets[:, column], law, seed=given.seed, keys=given.names)
+            read[name] = group_reading(values, blocks=given.found.blocks, members=law.members)
     q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
     places = [Place(name, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
     places.sort(key=lambda place: -abs(place.reading.strength))
     scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
 
-    def findings(_: Sequence[Segment]) -> tuple[Finding | None, list[Finding]]:
-        named = [place for place in places if SCORES.is_named(place, LEVEL)]
-        if named:
-            return None, [group_finding(place.reading, place.name, f"for {place.name}") for place in named]
+    judged, is_wrong = _judged(SCORES, places, metrics, len(given.targets))
+    judged = replace(judged, method=method_of(calibration))
+    if not is_wrong:
+        return judged
+    named = [
+        group_finding(place.reading, place.name, f"for {place.name}")
+        for place in places
+        if SCORES.is_named(place, LEVEL)
+    ]
+    together = None
+    if not named and calibration.test.p_value < LEVEL:
         clause = (
             "no target is wrong by itself on average over all rows: how they go together is, or where (seen best at a "
             f"scale of {scale})"
         )
-        together = Finding("", "", len(targets), 1.0, clause, "how targets go together", 1.0)
-        return together if calibration.test.p_value < LEVEL else None, []
-
-    found = _judged(places, findings, lambda level: SCORES.table(places, level), metrics, len(targets))
-    return replace(found, method=method_of(calibration))
+        together = Finding("", "", len(given.targets), 1.0, clause, "how targets go together", 1.0)
+    sentences, fault = sentences_of(together, named, len(places))
+    return replace(judged, sentences=tuple(sentences), fault=fault)
 
 
 def method_of(calibration: VersionCalibration) -> str:
@@ -209,52 +210,28 @@ def with_inference(
         return replace(found, sentences=(f"{capital(correlation_clause(correlation))}.", *found.sentences))
     if inference is not None and inference.refused:
         return replace(found, sentences=(inference_sentence(inference), *found.sentences))
-    said = "" if inference is None else inference_sentence(inference)
-    return replace(found, method=f"{found.method} {said}".strip())
+    return found if inference is None else found.noting(inference_sentence(inference))
 
 
 def _judged(
-    places: Sequence[Place],
-    findings: Callable[[Sequence[Segment]], tuple[Finding | None, list[Finding]]],
-    table: Callable[[float], pd.DataFrame],
-    metrics: Mapping[str, MetricValue],
-    rows: int,
-    segments: Callable[[], Sequence[Segment]] = tuple,
-    rare: Callable[[Sequence[Segment]], list[Finding]] = lambda _: [],
-    others: Callable[[Sequence[Segment], Finding, str], Finding | None] | None = None,
-) -> WhatIsWrong:
-    """The sentences and the table by the verdict of all parts: no fault is named where none was found.
+    kind: Kind[Any], places: Sequence[Place], metrics: Mapping[str, MetricValue], rows: int
+) -> tuple[WhatIsWrong, bool]:
+    """The table of places by the verdict of all parts, and whether the version is wrong: else no fault is named.
 
     The p-value of all places together is the smallest of their q-values (Simes 1986).
 
     Args:
+        kind: in which terms they are read.
         places: slices, regions or targets that were read.
-        findings: of all rows together, where they have a fault beside the segments', and of the places with one.
-        table: the places, with a fault where the q-value is at most a level.
         metrics: of the version.
         rows: how many were read.
-        segments: looks for them.
-        rare: gives what ``Rare`` finds beside the segments.
-        others: gives the fault of all rows but those of a place, or of those of another one.
     """
     p_value = min((place.q_value for place in places), default=None)
     of_places = {} if p_value is None else {PLACES_P_VALUE: MetricValue(p_value)}
     verdict = verdict_of({**metrics, **of_places}, rows=rows)
-    if verdict.p_value is None or not verdict.is_wrong:
-        said = () if verdict.p_value is None else (no_fault(rows, verdict.p_value),)
-        return WhatIsWrong(said, table(-1.0), p_value=p_value)
-    found = segments()
-    everywhere, named = findings(found)
-
-    def placed(each: Finding) -> Finding:
-        return replace(each, lies_in=tuple(part.name for part in found if each.place in part.places))
-
-    named = list(map(placed, named))
-    apart = [placed(each.finding) for each in found if not any(each.repeats(place) for place in named)]
-    apart += rare(found)
-    beside = None if others is None else partial(others, found)
-    sentences, fault = sentences_of(everywhere, named, len(places), apart, beside)
-    return WhatIsWrong(tuple(sentences), table(LEVEL), fault=fault, p_value=p_value, segments=tuple(found))
+    is_wrong = verdict.p_value is not None and verdict.is_wrong
+    said = () if verdict.p_value is None or is_wrong else (no_fault(rows, verdict.p_value),)
+    return WhatIsWrong(said, kind.table(places, LEVEL if is_wrong else -1.0), p_value=p_value), is_wrong
 
 
 def _less_mixed(overall: GroupReading, found: Sequence[Segment], members: int | None) -> GroupReading | None:
@@ -339,16 +316,15 @@ def weak_segments(
         if is_beyond_chance and not kind.is_off(reading):
             most = min(most, segment.p_value)
         elif is_new and is_beyond_chance and segment.p_value <= most:  # it may differ by being right
-            sizes = None if rows.targets is None else rows.targets[judged]
             excess = excess_over(float(cce[chosen].mean()), float(expected[chosen].mean()))
-            finding = kind.finding(reading, name, "", sizes)
+            finding = kind.finding(reading, name, "", rows.sizes(judged))
             if isinstance(reading, CountReading) and not np.array_equal(judged, chosen):
                 finding = replace(finding, clause=count_clause(reading, of_others=True))
             sample = len(rows) if is_sample else None
             finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows), sample=sample)
-            gain = 0.0 if rows.targets is None else rows.targets.gain_of_part(chosen)
             mixed = _mixed(rows, chosen) if isinstance(reading, GroupReading) else None
-            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, mixed=mixed))
+            ranges, gain = _ranges(segment), rows.gain_of(chosen)
+            found.append(Segment(name, finding, segment.p_value, excess, ranges, gain, mixed=mixed))
             held[name] = chosen
     found = [_beside(replace(each, places=_places_in(each.name, held, len(rows))), rows, held) for each in found]
     return sorted(found, key=lambda segment: -segment.finding.weight)

@@ -22,7 +22,7 @@ from congruence.kernels.conditional_calibration.counts import (
     by_group,
     count_reading,
 )
-from congruence.kernels.conditional_calibration.rare import Extremes, Masses, extremes, masses
+from congruence.kernels.conditional_calibration.rare import Extremes, Mass, Masses, extremes, masses
 from congruence.kernels.conditional_calibration.reading import (
     GroupReading,
     LevelReading,
@@ -33,11 +33,10 @@ from congruence.kernels.conditional_calibration.reading import (
 )
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.marginal_calibration import CountFrequencies, count_frequencies
 from congruence.kernels.scores import resolution
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, finite_metrics
-from congruence.tasks.scores.metrics.metric import COVERAGE_LEVELS
+from congruence.tasks.scores.metrics.metric import COVERAGE_LEVELS, Rows
 from congruence.tasks.sentences.calibration import LEVEL, is_off, is_worth_naming, short_name
 from congruence.tasks.sentences.counts import (
     MOST_NAMED,
@@ -79,14 +78,9 @@ class RowsRead:
     mixing: float = 0.0
 
     @classmethod
-    def of(
-        cls,
-        points: Mapping[str, Array],
-        targets: Array,
-        predictive: Distribution,
-        blocks: DependentBlocks | None = None,
-    ) -> RowsRead:
-        """Of the scores of n rows (``score_points``), their targets (n,) and n laws."""
+    def of(cls, given: Rows, mixing: float = 0.0) -> RowsRead:
+        """Of rows of one target, with their scores."""
+        points, targets, predictive, blocks = given.columns, given.targets, given.predictive, given.found.blocks
         jumps, pit = JumpScores.of(targets, predictive), points["pit"]
         return cls(
             pit,
@@ -95,6 +89,7 @@ class RowsRead:
             blocks,
             TargetRows(targets, points["mean"], points["std"], pit, blocks),
             predictive.members,
+            mixing,
         )
 
     def __len__(self) -> int:
@@ -109,6 +104,14 @@ class RowsRead:
             blocks=None if self.blocks is None else self.blocks.of_rows(rows),
             targets=None if self.targets is None else self.targets[rows],
         )
+
+    def sizes(self, chosen: Array) -> TargetRows | None:
+        """Some rows in the targets' own unit."""
+        return None if self.targets is None else self.targets[chosen]
+
+    def gain_of(self, chosen: Array) -> float:
+        """What a shift and a spread of their own explain of some rows, see ``TargetRows.gain_of_part``."""
+        return 0.0 if self.targets is None else self.targets.gain_of_part(chosen)
 
     @property
     def scores(self) -> Array | JumpScores:
@@ -164,7 +167,7 @@ class Kind(Generic[R]):
         reading: Any = self.read(rows, others) if len(others) > 1 else None
         if reading is None or reading.p_value > BESIDE or not self.is_off(reading):
             return None
-        return self.finding(reading, "", "", None if rows.targets is None else rows.targets[others])
+        return self.finding(reading, "", "", rows.sizes(others))
 
     def table(self, places: Sequence[Place], level: float) -> pd.DataFrame:
         """The places, with a fault where it is named at a level."""
@@ -328,14 +331,19 @@ class RareTargets:
     shared: Masses | None = None
 
     @classmethod
-    def of(cls, targets: Array, predictive: Distribution, found: FoundBlocks) -> RareTargets:
-        """Of targets (v,); nothing of vectors, and of rows that depend on each other in too few blocks."""
-        if targets.ndim != 1 or found.refused:
+    def of(cls, rows: Rows) -> RareTargets:
+        """Nothing of vectors, and of rows that depend on each other in too few blocks."""
+        targets, predictive, blocks = rows.targets, rows.predictive, rows.found.blocks
+        if targets.ndim != 1 or rows.found.refused:
             return cls()
         step = resolution(targets)
-        shared = masses(targets, predictive, step, found.blocks)
-        at_values = () if shared is None else shared.faults()
-        return cls(extremes(targets, predictive, step, found.blocks, at_values), shared)
+        found = cls(shared=masses(targets, predictive, step, blocks))
+        return replace(found, far=extremes(targets, predictive, step, blocks, found.masses))
+
+    @property
+    def masses(self) -> tuple[Mass, ...]:
+        """The values that many share whose number is wrong, the most wrong first."""
+        return () if self.shared is None else self.shared.faults()
 
     def metrics(self) -> dict[str, MetricValue]:
         """The p-values of both, and what the most is wrong with: numbers of targets, and shares of a value."""
@@ -345,7 +353,7 @@ class RareTargets:
             known |= {"extremes_observed": most.observed, "extremes_expected": most.expected}
         if self.shared is not None and self.shared.p_value is not None:
             known["masses_p_value"] = self.shared.p_value
-            for mass in self.shared.faults()[:1]:
+            for mass in self.masses[:1]:
                 known |= {"mass_value": mass.value, "mass_observed": mass.observed_share}
                 known["mass_expected"] = mass.expected_share
         return finite_metrics(known)
@@ -365,8 +373,7 @@ class RareTargets:
             names: of rows by their numbers.
             of_counts: whether counts with many zeros are read, whose finding speaks of 0 and 1.
         """
-        at = () if self.shared is None else self.shared.faults()
-        found = [mass_finding(mass) for mass in at if not (of_counts and mass.value in COUNTED)][:1]
+        found = [mass_finding(mass) for mass in self.masses if not (of_counts and mass.value in COUNTED)][:1]
         shift, factor = (overall.shift, overall.factor) if overall is not None and is_off(overall) else (0.0, 1.0)
         beyond = None if self.far is None else self.far.beyond(shift, factor)
         if self.far is not None and beyond is not None and beyond.observed <= FEW * self.far.rows:

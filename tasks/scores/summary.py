@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from congruence.kernels.arrays import Array, mean_over, too_few_rows
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
-from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.samples import FEWEST_SCORED
 from congruence.kernels.engine.congruence_test import CongruenceTest
@@ -39,13 +39,7 @@ Means = Mapping[str, Any]
 
 
 def version_metrics(
-    requested: tuple[str, ...],
-    rows: Rows,
-    measurement: VersionMeasurement,
-    *,
-    keys: Array | None = None,
-    labels: pd.DataFrame | None = None,
-    dependence: RowDependence | None = None,
+    requested: tuple[str, ...], rows: Rows, measurement: VersionMeasurement
 ) -> tuple[dict[str, MetricValue], pd.DataFrame]:
     """The metrics of a version, with intervals where they are means, and the table of its slices.
 
@@ -55,13 +49,9 @@ def version_metrics(
         requested: which.
         rows: its v rows with their scores (``score_points``).
         measurement: what its Gram system said.
-        keys: numbers that stand for the rows' keys, (v,); row numbers by default.
-        labels: slice columns, (v, slices).
-        dependence: which rows may depend on each other.
     """
-    inference, seed = measurement.result.inference, rows.seed
-    averaged = blocks_of_means(dependence, rows.columns, rows.predictive, rows.targets)
-    names = np.arange(len(rows.targets)) if keys is None else keys
+    inference = measurement.result.inference
+    averaged = blocks_of_means(rows)
     metrics = congruence_metrics(
         measurement.result,
         measurement.test,
@@ -69,9 +59,9 @@ def version_metrics(
         has_intervals=inference is None or not inference.refused,
     )
     rows = replace(rows, floor_share=floor_share(metrics))
-    means = MeanMetrics(requested, rows, names if averaged.blocks is None else averaged.blocks.labels)
-    metrics |= means.values(seed, averaged.blocks, has_intervals=not averaged.refused)
-    slices = pd.DataFrame() if labels is None else means.slice_table(labels)
+    means = MeanMetrics(requested, rows, rows.names if averaged.blocks is None else averaged.blocks.labels)
+    metrics |= means.values(rows.seed, averaged.blocks, has_intervals=not averaged.refused)
+    slices = means.slice_table(rows.labels)
     metrics |= values_of(requested, rows)
     if inference is not None and inference.blocks is not None:
         metrics[DEPENDENT_BLOCKS] = MetricValue(float(inference.blocks))
@@ -292,15 +282,10 @@ def values_of(requested: Sequence[str], rows: Rows) -> dict[str, MetricValue]:
     return finite_metrics({name: value for name, value in made.items() if value is not None})
 
 
-def remarks(
-    metrics: Mapping[str, MetricValue], rows: int, predictive: Distribution, kind: str = "", impossible: int = 0
-) -> str:
-    """What to know of the scores of so many ``rows``: rounded targets, and what has no score or no interval, and why.
-
-    ``kind`` is of the blocks of rows that depend on each other, where the split names any; ``impossible``: how many
-    targets were given no probability.
-    """
-    said, draws = [], predictive.draws
+def remarks(metrics: Mapping[str, MetricValue], rows: Rows) -> str:
+    """What to know of the scores of ``rows``: rounded targets, and what has no score or no interval, and why."""
+    said, draws = [], rows.predictive.draws
+    impossible = int(np.isinf(rows.columns["nll"]).sum()) if "nll" in rows.columns else 0
     if impossible:
         targets = "target was" if impossible == 1 else "targets were"
         said.append(f"NLL is infinite: {impossible:,} {targets} given no probability.")
@@ -310,8 +295,9 @@ def remarks(
         said.append(f"No NLL: {draws.shape[1]} draws a row say too little of a density; {FEWEST_SCORED} are needed.")
     largest, effective = metrics.get("largest_block"), metrics.get("effective_rows")
     if largest is not None and largest.value > LARGEST_BLOCK:
+        kind = "" if rows.dependence is None else "time" if rows.dependence.groups is None else "groups"
         said.append(f"No intervals: {too_large_block(largest.value, kind)}.")
-    elif effective is not None and (why := too_few_rows(effective.value, rows)):
+    elif effective is not None and (why := too_few_rows(effective.value, len(rows.targets))):
         said.append(f"Means of scores have no interval: {why}.")
     return " ".join(said)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -21,10 +21,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import FEWEST_ROWS
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import Regions
-from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, sample
-from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import FoundBlocks, blocks_of_version
+from congruence.kernels.engine.blocks import blocks_of_version
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import keyed_uniforms
 from congruence.kernels.score_parts import FEWEST_ROWS as FEWEST_HONEST
@@ -89,58 +87,6 @@ MOSTLY = 0.9
 _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")
 
 
-@dataclass(frozen=True, repr=False)
-class _ValidRows:
-    """The valid rows of a split with what a version says of them, as every part of its scores reads them.
-
-    Attributes:
-        split: whose rows they are.
-        numbers: of the rows in the split, (v,).
-        targets: (v,) or (v, q).
-        predictive: v laws.
-        keys: numbers that stand for the rows' keys, (v,).
-        labels: slice columns.
-        weights: what each row counts in means, (v,); None for equal ones.
-        dependence: which rows may depend on each other, as the split names it; None where it names nothing.
-        blocks: of these rows by the version's scores.
-        seed: of whatever is drawn.
-    """
-
-    split: SplitRows
-    numbers: Array
-    targets: Array
-    predictive: Distribution
-    keys: Array
-    labels: pd.DataFrame
-    weights: Array | None
-    dependence: RowDependence | None
-    blocks: FoundBlocks
-    seed: int
-
-    @property
-    def kind(self) -> str:
-        """Of the blocks of rows that depend on each other; "" where there are none."""
-        return "" if self.dependence is None else "time" if self.dependence.groups is None else "groups"
-
-    @classmethod
-    def of(cls, rows: ScoredRows, label: str, seed: int) -> _ValidRows:
-        split, valid, targets = rows.split, rows.valid, rows.targets()
-        predictive, dependence = rows.all_predictive(label), rows.dependence()
-        labels = split.frame(Shard(0, 0, split.rows, ""), split.settings.slices)
-        return cls(
-            split,
-            np.flatnonzero(valid),
-            targets,
-            predictive,
-            rows.keys(),  # once: 1 s for a million texts
-            labels if valid.all() else labels.loc[valid],
-            rows.design().weight,
-            dependence,
-            blocks_of_version(dependence, targets, predictive),
-            seed,
-        )
-
-
 def score_version(
     settings: MeasurementSettings,
     rows: ScoredRows,
@@ -154,40 +100,28 @@ def score_version(
     What its settings say beyond seed and metrics is for the caller to add.
     """
     split, requested, seed = rows.split, requested_metrics(settings.metrics), settings.seed
-    given = _ValidRows.of(rows, version.label, seed)
-    predictive, targets = given.predictive, given.targets
-    points = score_points(
-        measurement.result,
-        predictive,
-        targets,
-        seed=seed,
-        keys=given.keys,
-        test=measurement.test,
-        calibration=measurement.calibration,
-    )
+    given, numbers = _valid_rows(rows, version.label, seed), np.flatnonzero(rows.valid)
+    predictive, targets, weights = given.predictive, given.targets, given.weights
+    points = score_points(measurement, given)
+    given = replace(given, columns=points)
     if "crps" in requested:
-        points |= _if_honest(given, points)
+        points |= _if_honest(given)
     searched, looked_at = rows_looked_at(points["cce"], seed)
-    features = named_features(split, given.numbers[looked_at])
-    measurement, regions = _named_regions(measurement, given, features, searched)
-    of_rows = Rows(points, targets, predictive, given.weights, seed, given.blocks)
-    summary, slices = version_metrics(
-        requested, of_rows, measurement, keys=given.keys, labels=given.labels, dependence=given.dependence
-    )
-    del of_rows
+    features = named_features(split, numbers[looked_at])
+    measurement, regions = _named_regions(measurement, rows, features, searched)
+    summary, slices = version_metrics(requested, given, measurement)
     picture = principal_axes(rows, searched, looked_at)
     if "coverage" in requested:
-        inputs = pd.concat([features, picture], axis=1).loc[given.numbers[searched]]
+        inputs = pd.concat([features, picture], axis=1).loc[numbers[searched]]
         summary |= coverage_risk(inputs, targets[searched], predictive[searched], seed)
     correlation = _correlation(given, rows, measurement)
     if correlation is not None:
         summary[ROW_CORRELATION] = MetricValue(correlation.value)
-    rare = RareTargets() if measurement.calibration is None else RareTargets.of(targets, predictive, given.blocks)
+    rare = RareTargets() if measurement.calibration is None else RareTargets.of(given)
     summary |= rare.metrics()
-    wrong = _what_is_wrong(given, points, summary, measurement, regions, features, rare)
-    beside = [rare.method, "" if given.weights is None else WEIGHTED]
-    if wrong is not None and any(beside):
-        wrong = replace(wrong, method=" ".join([wrong.method, *filter(None, beside)]).strip())
+    wrong = _what_is_wrong(given, rows, summary, measurement, regions, features, rare)
+    if wrong is not None:
+        wrong = wrong.noting(rare.method, "" if weights is None else WEIGHTED)
     wrong = with_inference(wrong, measurement.result.inference, correlation)
     provenance, seconds = _provenance(seed, encoder, measurement), measurement.seconds
     if wrong is not None and wrong.p_value is not None:
@@ -195,9 +129,8 @@ def score_version(
     one = verdict_of(summary).p_value
     if one is not None:
         summary[P_VALUE] = MetricValue(one)
-    impossible = int(np.isinf(points["nll"]).sum()) if "nll" in points else 0
-    if wrong is not None and (said := remarks(summary, len(targets), predictive, given.kind, impossible)):
-        wrong = replace(wrong, method=f"{wrong.method} {said}".strip())
+    if wrong is not None:
+        wrong = wrong.noting(remarks(summary, given))
     known = measurement.result.uncertainty
     influence, noise = None, None
     if known is not None:
@@ -205,7 +138,7 @@ def score_version(
         influence = [each.astype(np.float32) for each in (known.influence.squared, known.influence.root)]
     if regions is not None:
         points[REGION] = np.array(regions.names, dtype=object)[regions.labels]
-    columns, weights = logged_columns(points, rows.valid), given.weights
+    columns = logged_columns(points, rows.valid)
     del measurement, known, regions  # what nothing below reads
     tried = None
     if correlation is None:  # else its p-values would be as little worth as those of the whole
@@ -223,7 +156,7 @@ def score_version(
     return Evaluation(
         model=version,
         split=SplitSummary(
-            split.name, split.digest, split.rows, int(rows.valid.sum()), split.settings.target_name, split.period
+            split.name, split.digest, split.rows, len(numbers), split.settings.target_name, split.period
         ),
         protocol=protocol,
         metrics=summary,
@@ -244,6 +177,24 @@ def score_version(
     )
 
 
+def _valid_rows(rows: ScoredRows, label: str, seed: int) -> Rows:
+    """The valid rows with what a version says of them, without scores."""
+    split, targets, predictive = rows.split, rows.targets(), rows.all_predictive(label)
+    dependence = rows.dependence()
+    labels = split.frame(Shard(0, 0, split.rows, ""), split.settings.slices)
+    return Rows(
+        {},
+        targets,
+        predictive,
+        rows.design().weight,
+        seed,
+        blocks_of_version(dependence, targets, predictive),
+        keys=rows.keys(),  # once: 1 s for a million texts
+        labels=labels if rows.valid.all() else labels.loc[rows.valid],
+        dependence=dependence,
+    )
+
+
 def _shown_inputs(split: Any, input_kind: str) -> dict[str, Any]:
     if input_kind == "features":
         return {}
@@ -253,23 +204,23 @@ def _shown_inputs(split: Any, input_kind: str) -> dict[str, Any]:
 
 
 def _named_regions(
-    measurement: VersionMeasurement, given: _ValidRows, features: pd.DataFrame, searched: Array
+    measurement: VersionMeasurement, rows: ScoredRows, features: pd.DataFrame, searched: Array
 ) -> tuple[VersionMeasurement, Regions | None]:
     """The regions of the inputs by the ``features`` of the ``searched`` rows, if there are any.
 
     The measurement comes back with a reading of the rows that are looked at alone: what it says of every row is among
     the points.
     """
-    calibration, regions = measurement.calibration, None
+    calibration, regions, numbers = measurement.calibration, None, np.flatnonzero(rows.valid)
     if calibration is not None and calibration.regions is not None:
-        inputs = features_of_inputs(given.split, features.loc[given.numbers[searched]])
+        inputs = features_of_inputs(rows.split, features.loc[numbers[searched]])
         regions = calibration.regions.named(inputs, searched)
     if calibration is not None and calibration.reading is not None:
-        measurement = replace(measurement, calibration=calibration.at_rows(runs_looked_at(len(given.targets))))
+        measurement = replace(measurement, calibration=calibration.at_rows(runs_looked_at(len(numbers))))
     return measurement, regions
 
 
-def _correlation(given: _ValidRows, rows: ScoredRows, measurement: VersionMeasurement) -> Correlation | None:
+def _correlation(given: Rows, rows: ScoredRows, measurement: VersionMeasurement) -> Correlation | None:
     """Correlation of rows that nobody named, where the version is judged as if they were independent."""
     is_named = given.dependence is not None or measurement.result.inference is not None
     # A verdict by a p-value or a band, which take rows as independent.
@@ -278,21 +229,16 @@ def _correlation(given: _ValidRows, rows: ScoredRows, measurement: VersionMeasur
         return None
     # Rows of a table often share their inputs, and then every fault of the version; of pictures and texts that are
     # copies that is rare.
-    can_tell_apart = given.split.settings.input_kind != "features"
+    can_tell_apart = rows.split.settings.input_kind != "features"
+    embeddings = rows.embeddings() if can_tell_apart and len(given.targets) <= MOST_EMBEDDED else None
     return correlated_rows(
-        given.targets,
-        given.predictive,
-        None if measurement.calibration is None else measurement.calibration.reading,
-        keys=given.keys,
-        labels=given.labels,
-        embeddings=rows.embeddings() if can_tell_apart and len(given.targets) <= MOST_EMBEDDED else None,
-        seed=given.seed,
+        given, None if measurement.calibration is None else measurement.calibration.reading, embeddings
     )
 
 
 def _what_is_wrong(
-    given: _ValidRows,
-    points: dict[str, Array],
+    given: Rows,
+    scored: ScoredRows,
     metrics: dict[str, MetricValue],
     measurement: VersionMeasurement,
     regions: Regions | None,
@@ -300,7 +246,8 @@ def _what_is_wrong(
     rare: RareTargets,
 ) -> WhatIsWrong | None:
     """What calibration given the input says; None where it was not measured of enough rows."""
-    calibration, predictive, targets = measurement.calibration, given.predictive, given.targets
+    calibration, predictive, targets, points = measurement.calibration, given.predictive, given.targets, given.columns
+    split, numbers = scored.split, np.flatnonzero(scored.valid)
     if calibration is None:
         verdict = verdict_of(metrics, rows=len(targets))
         if len(targets) >= FEWEST_ROWS or verdict.p_value is None:
@@ -310,54 +257,51 @@ def _what_is_wrong(
         few = f"{len(targets)} rows show that the predictions are wrong, and not how or where"
         return not_read(f"{few}; bring {FEWEST_ROWS} or more.")
     if regions is None:
-        names = target_names(given.split, targets.shape[1])
-        vectors = calibration, predictive, targets, names, metrics, given.keys, given.seed
-        return read_vector_targets(*vectors, given.blocks.blocks)
-    rows = RowsRead.of(points, targets, predictive, given.blocks.blocks)
-    rows = replace(rows, mixing=0.0 if calibration.reading is None else calibration.reading.mixing)
+        return read_vector_targets(calibration, given, target_names(split, targets.shape[1]), metrics)
+    rows = RowsRead.of(given, mixing=0.0 if calibration.reading is None else calibration.reading.mixing)
 
     def segments(places: Mapping[str, Array]) -> list[Segment]:
         some = searched_rows(len(targets), given.seed)
         if_true = points["cce_noise_floor"][some] * floor_share(metrics)
         there = {name: np.flatnonzero(np.isin(some, own, assume_unique=True)) for name, own in places.items()}
-        asked = features.loc[given.numbers[some]], rows[some], points["cce"][some], if_true, there
+        asked = features.loc[numbers[some]], rows[some], points["cce"][some], if_true, there
         return weak_segments(*asked, is_sample=len(some) < len(targets))
+
+    def keys_of(some: Array) -> list[str]:
+        return [str(split.key_values(Shard(0, row, 1, "")).iloc[0]) for row in numbers[some].tolist()]
 
     crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
     crossing = [crossing_finding(len(targets), crossed)] if crossed >= MOSTLY else []
-    draws = predictive.draws
-    ordered = [] if draws is None or not _all_rise(draws) else [ordered_finding(*draws.shape).sentence]
 
-    def found_rare(overall: GroupReading | None, explained: float) -> list[Finding]:
-        found = rare.findings(overall, keys_of, of_counts=rows.counts is not None)
-        found += crossing
+    def beside(overall: GroupReading | None, explained: float) -> list[Finding]:
+        found = [*rare.findings(overall, keys_of, of_counts=rows.counts is not None), *crossing]
         if predictive.is_discrete and len(parts := np.flatnonzero(targets != np.rint(targets))):
             (key,) = keys_of(parts[:1])
             found.append(fraction_finding(len(parts), len(parts) / len(targets), float(targets[parts[0]]), key))
-        # Targets at one value have no spread to read a power from.
-        has_masses = rare.shared is not None and bool(rare.shared.faults())
-        # Draws are given no spread, and that of few is so noisy that it looks like a power.
-        is_of_spread = overall is not None and is_off(overall) and overall.dominant in ("spread", "tails")
-        is_of_spread &= rows.members is None
-        sizes = rows.targets
-        power = None if sizes is None or has_masses or not is_of_spread else sizes.power
-        if sizes is None or power is None:
-            return found
-        # A range or slice that is wrong bends spreads over all rows as a power does.
-        if not sizes.spreads_vary or sizes.gain_of_power(power) > explained:
-            found.append(power_finding(len(targets), power, shows=sizes.spreads_vary))
-        return found
+        return [*found, *_power(rows, overall, explained, has_masses=bool(rare.masses))]
 
-    def keys_of(some: Array) -> list[str]:
-        numbers = given.numbers[some].tolist()
-        return [str(given.split.key_values(Shard(0, row, 1, "")).iloc[0]) for row in numbers]
-
-    labels = given.labels.drop(columns=given.split.settings.target_columns, errors="ignore")
-    said = read_what_is_wrong(calibration, regions, rows, metrics, given.numbers, labels, segments, found_rare)
+    draws = predictive.draws
+    ordered = [] if draws is None or not _all_rise(draws) else [ordered_finding(*draws.shape).sentence]
+    labels = given.labels.drop(columns=split.settings.target_columns, errors="ignore")
+    said = read_what_is_wrong(calibration, regions, rows, metrics, numbers, labels, segments, beside)
     # Once sorted, exchanged quantiles may be right: then nothing else is wrong, and this is all there is to say.
     unsaid = tuple(each.sentence for each in crossing if each.sentence not in said.sentences and not said.fault)
     # What makes quantiles out of draws makes all other sentences.
     return replace(said, sentences=(*ordered, *unsaid, *said.sentences))
+
+
+def _power(rows: RowsRead, overall: GroupReading | None, explained: float, *, has_masses: bool) -> list[Finding]:
+    """Whether a variance was given as standard deviation, or the other way round, beyond what places explain."""
+    sizes = rows.targets
+    # Targets at one value have no spread to read a power from; draws are given no spread, and that of few is so noisy
+    # that it looks like a power.
+    if sizes is None or has_masses or rows.members is not None or overall is None or not is_off(overall):
+        return []
+    power = sizes.power if overall.dominant in ("spread", "tails") else None
+    # A range or slice that is wrong bends spreads over all rows as a power does.
+    if power is None or (sizes.spreads_vary and sizes.gain_of_power(power) <= explained):
+        return []
+    return [power_finding(len(rows), power, shows=sizes.spreads_vary)]
 
 
 def _all_rise(draws: Array) -> bool:
@@ -367,36 +311,36 @@ def _all_rise(draws: Array) -> bool:
     return not few and bool(np.all(draws[:, 1:] >= draws[:, :-1]))
 
 
-def _if_honest(given: _ValidRows, points: Mapping[str, Array]) -> dict[str, Array]:
+def _if_honest(given: Rows) -> dict[str, Array]:
     """CRPS and NLL of each row if the version were recalibrated by what it says itself; NaN where there are many rows.
 
     The rows are the same for every version, so that two of them can be set side by side.
     """
-    targets, dependence, blocks = given.targets, given.dependence, given.blocks
+    targets, keys, blocks = given.targets, given.names, given.found
     if targets.ndim > 1 or blocks.refused or not np.any(given.predictive.std() > 0.0):
         return {}
     n = len(targets)
     chosen = np.arange(n)
-    if n > HONEST_ROWS and dependence is not None:
-        chosen = sample(dependence, HONEST_ROWS, given.seed, RECALIBRATED["crps"])
+    if n > HONEST_ROWS and given.dependence is not None:
+        chosen = sample(given.dependence, HONEST_ROWS, given.seed, RECALIBRATED["crps"])
     elif n > HONEST_ROWS:
-        order = np.argsort(keyed_uniforms(given.keys, given.seed, RECALIBRATED["crps"]), kind="stable")
+        order = np.argsort(keyed_uniforms(keys, given.seed, RECALIBRATED["crps"]), kind="stable")
         chosen = np.sort(order[:HONEST_ROWS])
     if len(chosen) < FEWEST_HONEST:
         return {}
     within = None if blocks.blocks is None else blocks.blocks.of_rows(chosen)
     kept = targets[chosen], given.predictive[chosen]
-    gains = recalibration_gains(*kept, keys=given.keys[chosen], seed=given.seed, blocks=within)
+    gains = recalibration_gains(*kept, keys=keys[chosen], seed=given.seed, blocks=within)
     found = {}
     for (column, name), gain in zip(RECALIBRATED.items(), gains, strict=True):
-        if column in points and not np.isnan(gain).all():
+        if column in given.columns and not np.isnan(gain).all():
             found[name] = np.full(n, np.nan)
-            found[name][chosen] = points[column][chosen] - gain
+            found[name][chosen] = given.columns[column][chosen] - gain
     return found
 
 
 def _preview(
-    given: _ValidRows,
+    given: Rows,
     rows: ScoredRows,
     protocol: EvaluationProtocol,
     requested: tuple[str, ...],
@@ -405,9 +349,9 @@ def _preview(
     predictive, targets, dependence = given.predictive, given.targets, given.dependence
     if not is_wanted(requested, metrics, targets, predictive):
         return None
-    chosen, half = rows_to_try(given.keys, given.seed, dependence)
+    chosen, half = rows_to_try(given.names, given.seed, dependence)
     tried = None if dependence is None else dependence.of_rows(chosen)
-    of_rows = rows.embeddings_of(chosen), targets[chosen], predictive[chosen], given.keys[chosen]
+    of_rows = rows.embeddings_of(chosen), targets[chosen], predictive[chosen], given.names[chosen]
     return preview(protocol, *of_rows, half, given.seed, tried)
 
 

@@ -37,6 +37,7 @@ from congruence.kernels.scores import point_scores
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, INFLUENCE, MetricValue, SplitSummary
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import blocks_of_means, correlated_rows
 from congruence.tasks.settings.sections import ModelVersion
 
@@ -254,7 +255,7 @@ def means(case: Case, splits: int, powered: int) -> str:
     for _ in range(splits):
         z = case.z(rng)
         columns = _columns(z, law)
-        blocks = blocks_of_means(case.dependence, columns, law, z).blocks
+        blocks = blocks_of_means(Rows(columns, z, law, dependence=case.dependence)).blocks
         if blocks is None:
             continue
         found.add("blocks", blocks.count)
@@ -370,7 +371,7 @@ def look(splits: int) -> None:
         for seed in range(shown):
             y = rng.standard_normal(n) + fault
             reading = local_reading(smoother, pit_values(y, law), None)
-            alarm = correlated_rows(y, law, reading, keys=np.arange(n), labels=pd.DataFrame(), embeddings=x, seed=seed)
+            alarm = correlated_rows(Rows({}, y, law, seed=seed), reading, x)
             found.append(alarm is not None)
         row(f"independent, wrong: {name}", n, 1, share(np.array(found)))
     for parts in (2, 10, 40):  # named by slices, one part's rows after the other's
@@ -386,7 +387,7 @@ def look(splits: int) -> None:
                 for seed in range(shown):
                     y = Case(n, rho, True).z(rng) + fault
                     labels = pd.DataFrame({"site": site})
-                    alarm = correlated_rows(y, law, None, keys=np.arange(n), labels=labels, embeddings=None, seed=seed)
+                    alarm = correlated_rows(Rows({}, y, law, seed=seed, labels=labels))
                     found.append(alarm is not None)
                 rows = "independent" if rho == 0.0 else f"AR(1) {rho:g}"
                 row(f"{rows}, {parts} parts named, wrong: {name}", n, 1, share(np.array(found)))

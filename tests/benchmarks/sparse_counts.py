@@ -25,6 +25,7 @@ from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksErro
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.resampling import ScoreStatistics
 from congruence.kernels.scores import point_scores
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import blocks_of_means
 
 
@@ -76,7 +77,7 @@ def calibrated(groups: int, size: int, mean: float, shared: bool, splits: int) -
             continue
         points = point_scores(law, y)
         columns = {name: points[name] for name in truth}
-        blocks = blocks_of_means(case.dependence, columns, law, y).blocks
+        blocks = blocks_of_means(Rows(columns, y, law, dependence=case.dependence)).blocks
         assert blocks is not None
         estimates = ScoreStatistics.of(columns, keys=blocks.labels).estimates()
         covered.append([estimates[name].low <= value <= estimates[name].high for name, value in truth.items()])

@@ -115,12 +115,12 @@ def test_where_one_group_holds_half_of_the_rows_nothing_has_an_interval_and_test
     assert dependence is not None
     y, asked = hourly(0), ("cce", "congruence_test", "crps", "nll", "coverage")
     found = measure(SimpleNamespace(seed=0, metrics=asked), EXACT, X, y, {"a": LAW}, dependence=dependence)["a"]
-    points = score_points(found.result, LAW, y, seed=0, keys=None, test=found.test)
-    metrics, _ = version_metrics(asked, Rows(points, y, LAW), found, dependence=dependence)
+    rows = Rows(score_points(found, Rows({}, y, LAW)), y, LAW, dependence=dependence)
+    metrics, _ = version_metrics(asked, rows, found)
     assert metrics["largest_block"].value == 0.5
     assert {name for name, value in metrics.items() if value.low is not None} == {"cce_expected"}
     assert "cce_p_value" in metrics
-    assert remarks(metrics, N, LAW, "groups") == "No intervals: one group holds 50 % of the rows."
+    assert remarks(metrics, rows) == "No intervals: one group holds 50 % of the rows."
 
 
 def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_blocks() -> None:
@@ -153,9 +153,7 @@ def test_vector_targets_are_tested_by_their_groups() -> None:
 
 def test_correlation_that_nobody_named_is_found_but_not_where_rows_are_sorted_by_the_target() -> None:
     def looked(y: np.ndarray, **labels: np.ndarray) -> object:
-        return correlated_rows(
-            y, LAW, None, keys=np.arange(N), labels=pd.DataFrame(labels, index=range(N)), embeddings=X, seed=0
-        )
+        return correlated_rows(Rows({}, y, LAW, labels=pd.DataFrame(labels, index=range(N))), embeddings=X)
 
     independent = np.random.default_rng(1).standard_normal(N)
     assert looked(independent) is None

@@ -47,7 +47,7 @@ X = RNG.normal(size=(ROWS, 5))
 
 def metrics_of(predictive: Distribution, y: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     found = measure(Asked(), EXACT, X, y, {"model": predictive})["model"]
-    points = score_points(found.result, predictive, y, seed=0, keys=None, test=found.test)
+    points = score_points(found, Rows({}, y, predictive))
     metrics, _ = version_metrics(metric_names(), Rows(points, y, predictive), found)
     for name, metric in metrics.items():
         assert np.isfinite(metric.value), name
@@ -69,7 +69,7 @@ def test_few_rows_have_the_metrics_that_they_can_have(rows: int) -> None:
     y = X[:rows, 0] + RNG.normal(size=rows)
     predictive = Normal(X[:rows, 0], np.ones(rows))
     found = measure(Asked(), EXACT, X[:rows], y, {"model": predictive})["model"]
-    points = score_points(found.result, predictive, y, seed=0, keys=None, test=found.test)
+    points = score_points(found, Rows({}, y, predictive))
     metrics, _ = version_metrics(metric_names(), Rows(points, y, predictive), found)
     assert {"cce_mean", "crps_mean", "pit_cvm_p_value"} <= metrics.keys()
     assert "pit_chi2_p_value" not in metrics
@@ -258,7 +258,7 @@ def test_every_family_has_coverage_and_width_at_four_levels(law: Distribution) -
 
 def summary_of(model: Distribution, y: np.ndarray, x: np.ndarray) -> dict[str, MetricValue]:
     found = measure(Asked(), EXACT, x, y, {"": model})[""]
-    points = score_points(found.result, model, y, seed=0, keys=None, test=found.test)
+    points = score_points(found, Rows({}, y, model))
     return version_metrics(metric_names(), Rows(points, y, model), found)[0]
 
 

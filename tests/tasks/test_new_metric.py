@@ -77,9 +77,9 @@ def evaluations(metric: Metric) -> list[Evaluation]:
     found = measure(Everything(), EXACT, x, y, laws)
     made = []
     for version, law in laws.items():
-        points = score_points(found[version].result, law, y, seed=0, keys=None, test=found[version].test)
+        points = score_points(found[version], Rows({}, y, law))
         asked = requested_metrics(None)
-        metrics, slices = version_metrics(asked, Rows(points, y, law), found[version], labels=labels)
+        metrics, slices = version_metrics(asked, Rows(points, y, law, labels=labels), found[version])
         scores = pd.DataFrame({"key": np.arange(N).astype(str), "valid": True, "reason": "", "target": y, **points})
         made.append(
             Evaluation(

@@ -49,6 +49,7 @@ from congruence.tasks.scores.evaluation import (
     WhatIsWrong,
     verdict_of,
 )
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import metric_names, metric_of
 from congruence.tasks.scores.points import features_of_inputs, named_features, over_all_rows
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments
@@ -227,7 +228,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
         assert calibration.columns() == {}
         metrics = calibration_metrics(calibration.test)
         assert list(metrics) == ["calibration_p_value"]
-        said[name] = read_vector_targets(calibration, law, y, ["width", "height"], metrics, np.arange(n), 0)
+        said[name] = read_vector_targets(calibration, Rows({}, y, law), ["width", "height"], metrics)
     assert said["right"].sentences[0].startswith("No fault found")
     assert said["members"].sentences[0].startswith("No fault found")
     assert said["narrow"].sentences[0].startswith("For height the predicted spread is too small by a factor of")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks
+from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.kernel_calibration.estimators import asymptotic_test, pair_estimate
@@ -149,7 +150,7 @@ DECOMPOSED_ROWS = 10_000
 INDEPENDENT = FoundBlocks()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rows:
     """The v valid rows of a version, or a block of them.
 
@@ -158,51 +159,58 @@ class Rows:
         targets: (v,) or (v, q).
         predictive: v laws.
         weights: what each row counts in means, (v,); None where all count alike.
-        seed: of samples of rows.
+        seed: of whatever is drawn.
         found: blocks of rows that depend on each other.
         floor_share: the mean CCE expected of a true version, as a share of the mean noise floor.
+        keys: numbers that stand for the rows' keys, (v,); None where these are their places.
+        labels: slice columns, (v, slices).
+        dependence: which rows may depend on each other, as the split names it; None where it names nothing.
         whole: all rows, where these are a block of them, and ``part`` where it lies.
     """
 
-    columns: Mapping[str, Array] = field(repr=False)
-    targets: Array = field(repr=False)
-    predictive: Distribution = field(repr=False)
-    weights: Array | None = field(default=None, repr=False)
+    columns: Mapping[str, Array]
+    targets: Array
+    predictive: Distribution
+    weights: Array | None = None
     seed: int = 0
     found: FoundBlocks = INDEPENDENT
     floor_share: float = 1.0
-    whole: Rows | None = field(default=None, repr=False)
+    keys: Array | None = None
+    labels: pd.DataFrame = field(default_factory=pd.DataFrame)
+    dependence: RowDependence | None = None
+    whole: Rows | None = None
     part: slice = field(default_factory=lambda: slice(None))
 
     def block(self, part: slice) -> Rows:
-        """Returns the rows of a ``part``, which know what all rows say together."""
-        return Rows(
-            {name: values[part] for name, values in self.columns.items()},
-            self.targets[part],
-            self.predictive[part],
-            None if self.weights is None else self.weights[part],
-            self.seed,
-            self.found,
-            self.floor_share,
+        """Returns the rows of a ``part`` with what metrics read, which know what all rows say together."""
+        return replace(
+            self,
+            columns={name: values[part] for name, values in self.columns.items()},
+            targets=self.targets[part],
+            predictive=self.predictive[part],
+            weights=None if self.weights is None else self.weights[part],
+            keys=None,
             whole=self,
             part=part,
         )
+
+    @cached_property
+    def names(self) -> Array:
+        """Numbers that stand for the rows' keys, (v,)."""
+        return np.arange(len(self.targets)) if self.keys is None else self.keys
 
     @property
     def is_scalar(self) -> bool:
         """Whether each row has one target."""
         return self.targets.ndim == 1
 
-    @property
+    @cached_property
     def resolution(self) -> float | None:
         """The step to which the targets are rounded; None where they are not, or are what laws of counts speak of."""
-        step = self._of_all.step_of_targets
+        if self.whole is not None:
+            return self.whole.resolution
+        step = resolution(self.targets)
         return None if step is None or (self.predictive.is_discrete and step <= 1.0) else step
-
-    @cached_property
-    def step_of_targets(self) -> float | None:
-        """``rounding.resolution`` of the targets."""
-        return resolution(self.targets)
 
     @property
     def are_dependent(self) -> bool:
@@ -214,26 +222,20 @@ class Rows:
         """The central interval of each of ``COVERAGE_LEVELS``, its two ends (v,): one look at the quantiles for all."""
         return dict(zip(COVERAGE_LEVELS, central_intervals(self.predictive, COVERAGE_LEVELS), strict=True))
 
-    @property
+    @cached_property
     def marginal_crps(self) -> Array:
         """The CRPS of the law of all targets together at each row, (v,)."""
-        return self._of_all.crps_of_all_targets[self.part]
-
-    @cached_property
-    def crps_of_all_targets(self) -> Array:
-        """The CRPS at each of these rows of the law of their targets, (v,)."""
         from congruence.kernels.score_parts import marginal_crps  # not where settings are read alone
 
+        if self.whole is not None:
+            return self.whole.marginal_crps[self.part]
         return marginal_crps(self.targets, self.weights)
 
-    @property
+    @cached_property
     def are_counts_with_total(self) -> bool:
         """Whether laws of counts have a total to compare with: no target is negative, and every mean positive."""
-        return self._of_all.have_total
-
-    @cached_property
-    def have_total(self) -> bool:
-        """Whether ``are_counts_with_total`` holds of these rows by themselves."""
+        if self.whole is not None:
+            return self.whole.are_counts_with_total
         is_known = self.predictive.is_discrete and "mean" in self.columns
         return is_known and has_total(self.targets, self.columns["mean"])
 
@@ -254,10 +256,6 @@ class Rows:
     def kernel_calibration(self) -> dict[str, float]:
         """``kernel_calibration_error`` of the rows."""
         return kernel_calibration_error(self.predictive, self.targets, self.seed, self.found.blocks, self.weights)
-
-    @property
-    def _of_all(self) -> Rows:
-        return self if self.whole is None else self.whole
 
 
 PAIRED_ROWS = 50_000
