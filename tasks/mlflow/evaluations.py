@@ -61,7 +61,6 @@ from congruence.tasks.runtime.errors import mask_secrets, mask_text
 from congruence.tasks.scores.correction import advice_of
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue
 from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown, version_columns
-from congruence.tasks.scores.rows_read import count_fit
 from congruence.tasks.sentences.calibration import capital
 from congruence.tasks.settings.sections import TrackingSettings
 
@@ -160,10 +159,9 @@ def write_artifacts(
     if not evaluation.slices.empty:
         texts[SLICES_FILE] = table_json(evaluation.slices.head(1000))
     if settings.report:
-        counts = count_fit(evaluation)
-        texts[REPORT_FILE] = evaluation_report(evaluation, logged_as=logged_as, counts=counts, beside=beside)
+        texts[REPORT_FILE] = evaluation_report(evaluation, logged_as=logged_as, beside=beside)
         (folder / "plots").mkdir()
-        for name, figure in evaluation_figures(evaluation, counts=counts):
+        for name, figure in evaluation_figures(evaluation):
             (folder / "plots" / f"{name}.png").write_bytes(png(figure))
     write_texts(folder, texts)
     own = [str(name) for name in evaluation.scores.columns if name in version_columns()]

@@ -25,7 +25,6 @@ from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import BAND
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
 from congruence.tasks.scores.reading import FEWEST_INTERPRETED
-from congruence.tasks.scores.rows_read import CountFit, count_fit
 from congruence.tasks.scores.summary import slice_groups
 
 LOSSES = ("absolute_error", "nll", "crps")
@@ -33,11 +32,8 @@ _READING = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is 
 _NAME_LETTERS, _VALUE_LETTERS = 20, 28
 
 
-def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None) -> Iterator[tuple[str, Figure]]:
-    """Every plot that this evaluation has the data for, by its name, drawn one at a time.
-
-    ``counts`` is its ``count_fit``, where that is known already.
-    """
+def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
+    """Every plot that this evaluation has the data for, by its name, drawn one at a time."""
     if evaluation.wrong is not None and evaluation.wrong.curve is not None:
         yield "local_reliability", _local_reliability(evaluation)
     yield "cce_histogram", cce_histogram(evaluation)
@@ -46,7 +42,7 @@ def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None
     if "pit" in evaluation.scores:
         yield from _calibration_figures(evaluation)
     label = evaluation.model.label
-    if (fit := counts or count_fit(evaluation)) is not None:
+    if (fit := evaluation.count_fit) is not None:
         yield "rootogram", figure_of(plots.rootogram(fit, title=f"Counts observed and predicted: {label}"))
     if curves := rejection_curves(evaluation):
         yield "rejection", rejection_panels(curves, f"CCE of {label}")

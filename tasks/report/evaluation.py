@@ -26,7 +26,6 @@ from congruence.tasks.scores.evaluation import Evaluation, MetricValue, Segment
 from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, REGION, metric_of
 from congruence.tasks.scores.reading import FEWEST_ROWS
-from congruence.tasks.scores.rows_read import CountFit, count_fit
 from congruence.tasks.sentences.calibration import (
     capital,
     p_value_in_words,
@@ -286,7 +285,6 @@ class ReportData:
     slices: list[tuple[dict[str, Any], Selection | None]]
     metrics: dict[str, list[tuple[Metric, MetricValue]]] = field(repr=False)
     totals: Totals | None = field(repr=False)
-    counts: CountFit | None = field(repr=False)
     page: PageData = field(repr=False)
 
     @property
@@ -313,12 +311,7 @@ class ReportData:
         return capital(said) + ("" if p_value is None else f" ({p_value_in_words(p_value)})")
 
 
-def report_data(
-    evaluation: Evaluation,
-    *,
-    counts: CountFit | None = None,
-    beside: tuple[str, Mapping[str, MetricValue]] | None = None,
-) -> ReportData:
+def report_data(evaluation: Evaluation, *, beside: tuple[str, Mapping[str, MetricValue]] | None = None) -> ReportData:
     """Everything that the report shows, see ``evaluation_report``."""
     metrics, wrong = evaluation.metrics, evaluation.wrong
     page = page_data(evaluation, pictures=_pictures)
@@ -344,7 +337,6 @@ def report_data(
         slices=[(each, known.get(f"{each['slice']} {each['value']}")) for each in slices],
         metrics=_grouped(metrics),
         totals=totals_of(evaluation),
-        counts=counts or count_fit(evaluation),
         page=page,
     )
 
@@ -353,7 +345,6 @@ def evaluation_report(
     evaluation: Evaluation,
     *,
     logged_as: str = "",
-    counts: CountFit | None = None,
     beside: tuple[str, Mapping[str, MetricValue]] | None = None,
 ) -> str:
     """A self-contained HTML page on which one finds what is wrong, where, and what was predicted there.
@@ -361,7 +352,6 @@ def evaluation_report(
     Args:
         evaluation: of one version on one split.
         logged_as: the name of the logged model behind the version, which its author knows it by.
-        counts: the ``count_fit`` of the evaluation, where it is known already.
         beside: name and metrics of the version in use, whose score stands beside this one's.
     """
     invalid = evaluation.scores[~evaluation.scores["valid"].astype(bool)]
@@ -369,7 +359,7 @@ def evaluation_report(
         "evaluation.html",
         title=f"{evaluation.model.label} on {evaluation.split.name}",
         evaluation=evaluation,
-        data=report_data(evaluation, counts=counts, beside=beside),
+        data=report_data(evaluation, beside=beside),
         logged_as=logged_as,
         looked=what_it_knows(str(encoder)) if (encoder := evaluation.provenance.get("encoder")) else "",
         model=evaluation.model,

@@ -19,6 +19,7 @@ from congruence.kernels.conditional_calibration.local_reading import LocalDistri
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
 from congruence.tasks.sentences.calibration import listed
+from congruence.tasks.sentences.counts import CountFit
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
 
@@ -194,6 +195,15 @@ class Evaluation:
             return "bins"
         beyond = max(levels[0], 1.0 - levels[-1])
         return "all" if max(np.max(np.diff(levels)), 5.0 * beyond) <= _WIDEST else "quantiles"
+
+    @cached_property
+    def count_fit(self) -> CountFit | None:
+        """How predicted counts fit; None of a version that predicts anything but one count a row."""
+        predictive, targets = self.predictive, self.targets
+        if predictive is None or targets is None or targets.ndim != 1 or not predictive.is_discrete or len(targets) < 2:
+            return None
+        pit = self.valid_scores["pit"].to_numpy(float) if "pit" in self.scores else None
+        return CountFit.of(targets, predictive, pit)
 
     @property
     def slice_names(self) -> tuple[str, ...]:

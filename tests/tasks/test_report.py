@@ -31,9 +31,10 @@ from congruence.tasks.scores.correction import advise
 from congruence.tasks.scores.evaluation import CorrectionPreview, MetricValue, PreviewRow, Segment, verdict_of
 from congruence.tasks.scores.points import named_features, principal_axes, rows_looked_at, searched_rows
 from congruence.tasks.scores.reading import weak_segments
-from congruence.tasks.scores.rows_read import RowsRead, count_fit, randomised_coverage
+from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import slice_groups, tenths
 from congruence.tasks.sentences.calibration import significant
+from congruence.tasks.sentences.counts import randomised_coverage
 from congruence.tasks.settings.sections import ModelVersion
 
 
@@ -379,7 +380,7 @@ def counted(make_evaluation: Any) -> Any:
 
 
 def test_zeros_and_frequencies_are_those_of_the_definition(counted: Any) -> None:
-    fit = count_fit(counted)
+    fit = counted.count_fit
     law, y = counted.predictive, counted.targets
     shares = {share.name: share for share in fit.shares}
     assert list(shares)[:4] == ["mean", "zeros", "ones", "two and more"]
@@ -394,14 +395,13 @@ def test_zeros_and_frequencies_are_those_of_the_definition(counted: Any) -> None
     for place in range(len(fit.starts) - 1):
         assert fit.observed[place] == np.sum(y == fit.starts[place])
         assert np.isclose(fit.expected[place], np.sum(np.exp(law.log_prob(fit.starts[place]))))
-    assert count_fit(counted) is not None
 
 
 def test_wide_counts_are_binned(make_evaluation: Any) -> None:
     rng = np.random.default_rng(0)
     law = NegativeBinomial(np.full(118, 900.0), np.full(118, 0.5))
     y = rng.poisson(900, 118).astype(float)
-    fit = count_fit(make_evaluation(predictive=law, targets=y))
+    fit = make_evaluation(predictive=law, targets=y).count_fit
     assert len(fit.starts) <= 42
     assert fit.observed.sum() == 118
     assert np.isclose(fit.expected.sum(), 118)
