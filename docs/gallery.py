@@ -38,8 +38,8 @@ from congruence.kernels.conditional_calibration.regions import read_regions, reg
 from congruence.kernels.verdict import Verdict
 from congruence.tasks import plots
 from congruence.tasks.plots.style import figure_of, new_figure, png
-from congruence.tasks.sentences.calibration import no_fault
-from congruence.tasks.sentences.findings import what_is_wrong
+from congruence.tasks.sentences.calibration import LEVEL, is_off, is_worth_naming, no_fault
+from congruence.tasks.sentences.findings import group_finding, sentences_of
 
 ROWS = 1000
 
@@ -151,7 +151,10 @@ def examine(fault: Fault) -> tuple[dict[str, Any], Figure]:
     p_value = verdict.p_value or 1.0
     said = [no_fault(len(y), p_value)]
     if verdict.is_wrong:
-        said = what_is_wrong(group_reading(pit), places)
+        overall = group_reading(pit)
+        off = [place for place in places if place.q_value <= LEVEL and is_worth_naming(place.reading)]
+        named = [group_finding(place.reading, place.name) for place in off]
+        said = sentences_of(group_finding(overall) if is_off(overall) else None, named, len(places))[0]
     numbers = {
         "name": fault.name,
         "what": fault.what,

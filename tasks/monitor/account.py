@@ -32,7 +32,7 @@ from congruence.tasks.mlflow.identity import (
 )
 from congruence.tasks.mlflow.reading import SCORES_FILE, LoggedTable, logged_versions, with_rows, with_tags
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.report.page import as_json, render
+from congruence.tasks.report.page import render
 from congruence.tasks.runtime.files import load_record, save_record, whole_file
 from congruence.tasks.scores.evaluation import verdict_of
 from congruence.tasks.scores.metrics.registry import metric_of, shown
@@ -368,7 +368,7 @@ def log_over_time(name: str, accounts: Mapping[tuple[str, str], Account], settin
         "over_time.html",
         title=f"{name} over time",
         series=ordered,
-        json=as_json({"series": [each.plain() for each in ordered]}),
+        page={"series": [each.plain() for each in ordered]},
         scripts=SCRIPTS,
     )
 

@@ -131,35 +131,26 @@ def _cce_by_slice(evaluation: Evaluation) -> Figure:
     readings, q_values = slice_readings(evaluation)
     parts = []
     for (_, row), excess in zip(table.iterrows(), table["cce_excess"].tolist(), strict=True):
-        key = (str(row["slice"]), str(row["value"]))
-        name = f"{shorten(key[0], _NAME_LETTERS)} = {shorten(key[1], _VALUE_LETTERS)}"
+        column, value = str(row["slice"]), str(row["value"])
+        name, key = f"{shorten(column, _NAME_LETTERS)} = {shorten(value, _VALUE_LETTERS)}", f"{column}\n{value}"
         parts.append(Slice(name, int(row["rows"]), excess, readings.get(key), q_values.get(key, 1.0)))
     whole = evaluation.metrics.get("cce_excess")
-    value = None if whole is None else whole.value
-    return slice_panels(parts, whole=value, most=SLICES, label=evaluation.model.label)
+    return slice_panels(parts, whole=None if whole is None else whole.value, most=SLICES, label=evaluation.model.label)
 
 
-def slice_readings(
-    evaluation: Evaluation,
-) -> tuple[dict[tuple[str, str], GroupReading], dict[tuple[str, str], float]]:
-    """What PIT values say of each slice of 30 rows or more, by slice column and value, and q-values over them."""
-    scores, slices = evaluation.valid_scores, evaluation.slices
+def slice_readings(evaluation: Evaluation) -> tuple[dict[str, GroupReading], dict[str, float]]:
+    """What PIT values say of each slice of 30 rows or more, by slice column and value in two lines, and q-values."""
+    scores = evaluation.valid_scores
     if "pit" not in scores:
         return {}, {}
     groups: dict[str, Array] = {}
-    keys: dict[str, tuple[str, str]] = {}
-    for column in dict.fromkeys(slices["slice"]):
-        if column not in scores:
-            continue
-        codes, values = slice_groups(scores[column])
-        for code, value in enumerate(values):
-            rows = np.flatnonzero(codes == code)
-            if len(rows) >= FEWEST_ROWS:
-                keys[f"{column}\n{value}"] = (str(column), str(value))
-                groups[f"{column}\n{value}"] = rows
+    for column in dict.fromkeys(evaluation.slices["slice"]):
+        if column in scores:
+            codes, values = slice_groups(scores[column])
+            groups |= {f"{column}\n{value}": np.flatnonzero(codes == code) for code, value in enumerate(values)}
+    large = {name: rows for name, rows in groups.items() if len(rows) >= FEWEST_ROWS}
     members = None if evaluation.predictive is None else evaluation.predictive.members
-    readings, q_values = group_readings(scores["pit"].to_numpy(float), groups, members=members)
-    return {keys[name]: found for name, found in readings.items()}, {keys[name]: q for name, q in q_values.items()}
+    return group_readings(scores["pit"].to_numpy(float), large, members=members)
 
 
 def versions_figure(metrics: Mapping[str, Mapping[str, MetricValue]]) -> Figure:

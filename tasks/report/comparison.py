@@ -13,7 +13,7 @@ import numpy as np
 from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison, differences_among
-from congruence.tasks.report.page import LETTERS, as_json, category_column, number_column, records, render, rounded
+from congruence.tasks.report.page import LETTERS, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
 from congruence.tasks.scores.reliability import LOSSES, TABLE, Reliability
@@ -49,11 +49,6 @@ class ComparisonData:
         """The place of each version among the pairs that the page explores, by label."""
         return {pair["label"]: place for place, pair in enumerate(self.page["pairs"])}
 
-    @property
-    def json(self) -> str:
-        """``page`` for a script element."""
-        return as_json(self.page)
-
 
 def comparison_data(comparison: Comparison) -> ComparisonData:
     """Everything that the report of ``comparison`` shows."""
@@ -74,13 +69,15 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
 
 def comparison_report(comparison: Comparison) -> str:
     """A self-contained HTML page: who wins on what, the matrix of differences, and two versions row by row."""
+    data = comparison_data(comparison)
     return render(
         "comparison.html",
         title=f"{len(comparison.versions)} versions on {comparison.split.name}",
         comparison=comparison,
         split=comparison.split,
         baseline=comparison.baseline,
-        data=comparison_data(comparison),
+        data=data,
+        page=data.page,
         metric_of=metric_of,
         corrections=comparison.corrections,
         pairs=[
@@ -260,7 +257,7 @@ def reliability_page(found: Reliability) -> str:
         rows=records(withheld.head(_ROWS)[["key", *shown, "reason"]]),
         more=max(0, len(withheld) - _ROWS),
         table=SCORES_FILE,
-        json=as_json(curves),
+        page=curves,
         scripts=_OF_RELIABILITY,
     )
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,7 +17,7 @@ from congruence.kernels.marginal_calibration import actual_over_expected, decile
 from congruence.kernels.scores import central_intervals
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.encoders.loading import what_it_knows
-from congruence.tasks.report.page import SLICE, PageData, page_data, records, render
+from congruence.tasks.report.page import SLICE, page_data, records, render
 from congruence.tasks.runtime.errors import mask_secrets
 from congruence.tasks.scores.correction import Advice, advise
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, Segment
@@ -34,9 +32,6 @@ from congruence.tasks.sentences.calibration import (
     share_of,
     significant,
 )
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _PERCENT = 0.02
 FEWEST = 10
@@ -203,11 +198,11 @@ def places_of(columns: Mapping[str, Sequence[str]]) -> dict[str, Selection]:
     """The selection of each place by its name, and by that in a sentence, from the page's slice and region columns."""
     found: dict[str, Selection] = {}
     for column, values in columns.items():
+        name = column.removeprefix(SLICE)
         for value in values:
-            is_region = column == REGION
-            names = (value, place_in_words(value)) if is_region else (f"{column} {value}", f"{column} is {value}")
-            chosen = _one({"column": column if is_region else f"{SLICE}{column}", "value": value})
-            found |= {name.removeprefix("in the region ").removeprefix("where "): chosen for name in names}
+            names = (value, place_in_words(value)) if column == REGION else (f"{name} {value}", f"{name} is {value}")
+            chosen = _one({"column": column, "value": value})
+            found |= {each.removeprefix("in the region ").removeprefix("where "): chosen for each in names}
     return found
 
 
@@ -257,7 +252,6 @@ CERTIFICATE_KINDS = {
 }
 """What the run's parameter ``certificate_kind`` says of ``cce_error_bound``."""
 
-_PICTURES, _TEXTS = 36, 300
 _MOST_PLACES = 300
 
 
@@ -285,7 +279,7 @@ class ReportData:
     slices: list[tuple[dict[str, Any], Selection | None]]
     metrics: dict[str, list[tuple[Metric, MetricValue]]] = field(repr=False)
     totals: Totals | None = field(repr=False)
-    page: PageData = field(repr=False)
+    page: dict[str, Any] = field(repr=False)
 
     @property
     def picture(self) -> tuple[int, str] | None:
@@ -293,7 +287,7 @@ class ReportData:
 
         The first that the first sentence names, else the one that explains most of the scores' variance.
         """
-        along = self.page.plain["along"]
+        along = self.page["along"]
         if not along or not self.verdict.is_wrong:
             return None
         said = self.sentences[0][0] if self.sentences else ""
@@ -314,16 +308,18 @@ class ReportData:
 def report_data(evaluation: Evaluation, *, beside: tuple[str, Mapping[str, MetricValue]] | None = None) -> ReportData:
     """Everything that the report shows, see ``evaluation_report``."""
     metrics, wrong = evaluation.metrics, evaluation.wrong
-    page = page_data(evaluation, pictures=_pictures)
+    page, faults = page_data(evaluation), evaluation.valid_scores.get(FAULT)
     # What is stated of a part is stated of a version that is wrong by all tests together.
     found = () if wrong is None or not evaluation.verdict.is_wrong else wrong.segments
     segments = [(each, of_segment(each)) for each in found]
-    known = places_of(page.places)
+    coded = {str(column["name"]): column["values"] for column in page["columns"] if column["kind"] == "category"}
+    known = places_of({name: values for name, values in coded.items() if name == REGION or name.startswith(SLICE)})
     known |= {place_in_words(each.name).removeprefix("where "): selection for each, selection in segments}
     sentences: list[tuple[str, Selection | None]] = []
     places: list[tuple[dict[str, Any], Selection | None]] = []
     if wrong is not None:
-        sentences = [(each, of_sentence(each, wrong.places, known, page.flagged)) for each in wrong.sentences]
+        flagged = faults is not None and bool((faults != "").any())
+        sentences = [(each, of_sentence(each, wrong.places, known, flagged)) for each in wrong.sentences]
         places = [(place, known.get(str(place["place"]))) for place in records(_plain_places(wrong.places))]
     slices = records(evaluation.slices.head(_MOST_PLACES))
     return ReportData(
@@ -354,12 +350,13 @@ def evaluation_report(
         logged_as: the name of the logged model behind the version, which its author knows it by.
         beside: name and metrics of the version in use, whose score stands beside this one's.
     """
-    invalid = evaluation.scores[~evaluation.scores["valid"].astype(bool)]
+    data, invalid = report_data(evaluation, beside=beside), evaluation.scores[~evaluation.scores["valid"].astype(bool)]
     return render(
         "evaluation.html",
         title=f"{evaluation.model.label} on {evaluation.split.name}",
         evaluation=evaluation,
-        data=report_data(evaluation, beside=beside),
+        data=data,
+        page=data.page,
         logged_as=logged_as,
         looked=what_it_knows(str(encoder)) if (encoder := evaluation.provenance.get("encoder")) else "",
         model=evaluation.model,
@@ -387,26 +384,6 @@ def _plain_places(places: Any) -> Any:
     if "pit" not in places:
         return places
     return places.assign(pit=np.where(places["fault"] != "", places["pit"], ""))
-
-
-def _pictures(evaluation: Evaluation, rows: list[int]) -> dict[int, str]:
-    """Thumbnails or texts of the worst of ``rows``, of the best, and of some between, by position; pictures as data
-    addresses."""
-    read: Callable[[Sequence[int]], Sequence[Image | str]] | None = evaluation.thumbnails or evaluation.texts
-    if read is None or not rows:
-        return {}
-    each = (_PICTURES if evaluation.thumbnails else _TEXTS) // 3
-    places = sorted({*range(min(each, len(rows))), *np.linspace(0, len(rows) - 1, each).astype(int).tolist(),
-                     *range(max(0, len(rows) - each), len(rows))})  # fmt: skip
-    found = {}
-    for place, image in zip(places, read([rows[place] for place in places]), strict=True):
-        if isinstance(image, str):
-            found[place] = image
-            continue
-        buffer = io.BytesIO()
-        image.convert("RGB").save(buffer, "JPEG", quality=80)
-        found[place] = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-    return found
 
 
 def _searched(evaluation: Evaluation) -> list[str]:

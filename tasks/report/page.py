@@ -6,16 +6,17 @@ And the templates of all pages, which are filled here.
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.regions import calibration_by_group
@@ -31,36 +32,17 @@ from congruence.tasks.scores.points import is_numeric, searched_rows
 from congruence.tasks.scores.summary import slice_groups, tenths
 from congruence.tasks.sentences.calibration import probability, short_name
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 EVIDENCE = "evidence"
 MOST_COLUMNS = 40
 BUDGET = 3_500_000
 """Bytes of all columns: with laws and pictures the page stays below 6 MB."""
 
-Pictures = Callable[[Evaluation, list[int]], dict[int, str]]
 
-
-@dataclass(frozen=True)
-class PageData:
-    """Plain values, as JSON holds them.
-
-    Attributes:
-        plain: rows, columns, laws, along, pictures, ...
-        places: the values of the region column and of each slice column, by column.
-        flagged: whether a fault was found around any row.
-    """
-
-    plain: dict[str, Any] = field(repr=False)
-    places: dict[str, list[str]]
-    flagged: bool
-
-    @property
-    def json(self) -> str:
-        """For a script element."""
-        return as_json(self.plain)
-
-
-def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
-    """What the page of ``evaluation`` reads."""
+def page_data(evaluation: Evaluation) -> dict[str, Any]:
+    """What the scripts of the page of ``evaluation`` read: rows, columns, laws, along, ..., as JSON values."""
     scores, features = evaluation.valid_scores, evaluation.features
     if features is not None and features.empty:
         features = None
@@ -72,35 +54,33 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
                for name, label in column_labels().items()
                if name in scores]  # fmt: skip
     columns += _calibration(scores, chosen)
-    places = {}
     for name in [REGION, *evaluation.slice_names]:
-        if name not in scores:
-            continue
-        codes, values = slice_groups(scores[name])
-        places[name] = [str(value) for value in values]
-        key, label = (REGION, "region of the inputs") if name == REGION else (f"{SLICE}{name}", name)
-        columns.append(coded_column(key, codes[chosen], places[name], label))
+        if name in scores:
+            codes, values = slice_groups(scores[name])
+            key, label = (REGION, "region of the inputs") if name == REGION else (f"{SLICE}{name}", name)
+            columns.append(coded_column(key, codes[chosen], [str(value) for value in values], label))
     if features is not None:
         columns += _features(features, rows)
-    plain = {
+    picture, law = evaluation.embedding_map, evaluation.predictive
+    is_vector = evaluation.targets is not None and evaluation.targets.ndim > 1
+    plane = None if picture is None else {"width": picture.shape[1], **numbers(picture.reindex(rows).to_numpy())}
+    pit = np.histogram(scores["pit"].to_numpy(float), 20, (0.0, 1.0))[0].tolist() if "pit" in scores else []
+    return {
         "title": evaluation.model.label,
         "rows": {"split": evaluation.split.rows, "valid": evaluation.split.valid_rows, "shown": len(chosen)},
         "numbers": rows.tolist(),
         "keys": [str(key)[:LETTERS] for key in scores["key"].iloc[chosen].tolist()],
         "columns": columns,
-        "plane": _plane(evaluation, rows),
+        "plane": plane,
         "features": [] if features is None else [str(name) for name in features],
-        "discrete": evaluation.predictive is not None and evaluation.predictive.is_discrete,
-        "law": {} if evaluation.predictive is None or _is_vector(evaluation) else
-        drawn_laws(evaluation.predictive, chosen),
+        "discrete": law is not None and law.is_discrete,
+        "law": {} if law is None or is_vector else drawn_laws(law, chosen),
         "along": _along(evaluation, scores, features),
-        "pit": _histogram(scores),
+        "pit": pit,
         "levels": _by_level(evaluation),
-        "pictures": pictures(evaluation, rows.tolist()),
+        "pictures": _pictures(evaluation, rows.tolist()),
         "images": evaluation.thumbnails is not None,
     }  # fmt: skip
-    flagged = "calibration_fault" in scores and bool((scores["calibration_fault"] != "").any())
-    return PageData(plain, places, flagged)
 
 
 def _room(evaluation: Evaluation) -> int:
@@ -108,10 +88,6 @@ def _room(evaluation: Evaluation) -> int:
     columns = len(column_labels()) + len(ORDERS) + features + len(evaluation.slice_names) + 3
     plane = 0 if evaluation.embedding_map is None else evaluation.embedding_map.shape[1]
     return int(min(MOST_ROWS, BUDGET // (16 * (columns + plane) // 3 + 24)))
-
-
-def _is_vector(evaluation: Evaluation) -> bool:
-    return evaluation.targets is not None and evaluation.targets.ndim > 1
 
 
 def _calibration(scores: pd.DataFrame, chosen: Array) -> list[dict[str, Any]]:
@@ -145,11 +121,6 @@ def _features(features: pd.DataFrame, rows: Array) -> list[dict[str, Any]]:
     return found
 
 
-def _plane(evaluation: Evaluation, rows: Array) -> dict[str, Any] | None:
-    picture = evaluation.embedding_map
-    return None if picture is None else {"width": picture.shape[1], **numbers(picture.reindex(rows).to_numpy())}
-
-
 def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame | None) -> list[dict[str, Any]]:
     targets = evaluation.targets
     if targets is None or targets.ndim > 1 or not {"pit", "mean", "std"} <= set(scores.columns):
@@ -179,10 +150,27 @@ def _by_level(evaluation: Evaluation) -> dict[str, list[float | None]]:
     return {name: rounded(getattr(found, name)) for name in ("levels", "score", "miscalibration", "uncertainty")}
 
 
-def _histogram(scores: pd.DataFrame) -> list[int]:
-    if "pit" not in scores:
-        return []
-    return [int(count) for count in np.histogram(scores["pit"].to_numpy(float), 20, (0.0, 1.0))[0]]
+_PICTURES, _TEXTS = 36, 300
+
+
+def _pictures(evaluation: Evaluation, rows: list[int]) -> dict[int, str]:
+    """Thumbnails or texts of the worst of ``rows``, of the best, and of some between, by position; pictures as data
+    addresses."""
+    read: Callable[[Sequence[int]], Sequence[Image | str]] | None = evaluation.thumbnails or evaluation.texts
+    if read is None or not rows:
+        return {}
+    each = (_PICTURES if evaluation.thumbnails else _TEXTS) // 3
+    places = sorted({*range(min(each, len(rows))), *np.linspace(0, len(rows) - 1, each).astype(int).tolist(),
+                     *range(max(0, len(rows) - each), len(rows))})  # fmt: skip
+    found = {}
+    for place, image in zip(places, read([rows[place] for place in places]), strict=True):
+        if isinstance(image, str):
+            found[place] = image
+            continue
+        buffer = io.BytesIO()
+        image.convert("RGB").save(buffer, "JPEG", quality=80)
+        found[place] = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return found
 
 
 MOST_ROWS = 20_000
@@ -347,10 +335,10 @@ def rounded(values: Any) -> list[float | None]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=float)]
 
 
-def as_json(value: Any) -> str:
+def _as_json(value: Any) -> Markup:
     """JSON that may stand inside a page's script element: no letter of it ends the element."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 def _text(values: Array) -> str:
@@ -373,14 +361,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = number
-    environment.filters["probability"] = lambda value: probability(None if value != value else value)
-    environment.filters["label"] = label
+    environment.filters |= {
+        "number": number,
+        "probability": lambda value: probability(None if value != value else value),
+        "label": lambda name: metric_of(name).label.replace("_", " "),
+        "as_json": _as_json,
+    }
     return environment
 
 
 def render(template: str, *, scripts: Sequence[str] = (), **values: Any) -> str:
-    """The template of that name with its values, and with the scripts and the style of pages that people explore."""
+    """The template of that name with its values, and with the scripts and the style of pages that people explore.
+
+    The scripts read the value ``page``.
+    """
     script = "\n".join((_SCRIPTS / f"{name}.js").read_text() for name in scripts)
     style = (_SCRIPTS / "page.css").read_text()
     return _environment().get_template(template).render(script=script, style=style, **values)
@@ -396,11 +390,6 @@ def number(value: Any, digits: int = 4) -> str:
     if (plain.is_integer() or abs(plain) >= 1e4) and abs(plain) < 1e15:
         return f"{plain:,.0f}"
     return f"{plain:.{digits}g}" if 1e-4 <= abs(plain) < 1e4 else f"{plain:.{digits - 1}e}"
-
-
-def label(name: str) -> str:
-    """The name of a table's column as people read it."""
-    return metric_of(name).label.replace("_", " ")
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

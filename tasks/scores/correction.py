@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import Lock
 from typing import Literal
 
 import numpy as np
@@ -193,7 +192,7 @@ def preview(
     if min(np.ptp(targets[half]), np.ptp(targets[~half])) == 0.0:  # rare events, of which a half has none
         return None
     x = protocol.apply(np.asarray(embeddings, dtype=np.float64))
-    split = _SPLITS.of(x, half, protocol, seed, dependence)
+    split = _split_of(x, half, protocol, seed, dependence)
     try:
         tried = recalibration_rehearsal(split, targets, predictive, seed=seed, keys=keys)
     except TooFewBlocksError:
@@ -207,34 +206,27 @@ def preview(
     return None if made.harms else made
 
 
-class _LastSplit:
-    """The split that this process tried last: the versions of a split follow each other, and look at the same rows."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._known: tuple[str, RehearsalSplit] | None = None
-
-    def of(
-        self, x: Array, half: Array, protocol: EvaluationProtocol, seed: int, dependence: RowDependence | None
-    ) -> RehearsalSplit:
-        """The rehearsal's split of these rows."""
-        named = f"{protocol.digest} {seed} {x.shape}".encode()
-        columns = [x, np.packbits(half)]
-        if dependence is not None:
-            columns += [column for column in (dependence.groups, dependence.time) if column is not None]
-        digest = hashlib.sha256(named + b"".join(np.ascontiguousarray(each).tobytes() for each in columns)).hexdigest()
-        with self._lock:
-            known = self._known
-            if known is None or known[0] != digest:
-                kernel, regularization = protocol.input_kernel, protocol.regularization
-                made = rehearsal_split(
-                    x, half, input_kernel=kernel, regularization=regularization, seed=seed, dependence=dependence
-                )
-                known = self._known = (digest, made)
-            return known[1]
+_LAST: dict[str, RehearsalSplit] = {}
+"""The split that this process tried last: the versions of a split follow each other, and look at the same rows."""
 
 
-_SPLITS = _LastSplit()
+def _split_of(
+    x: Array, half: Array, protocol: EvaluationProtocol, seed: int, dependence: RowDependence | None
+) -> RehearsalSplit:
+    """The rehearsal's split of these rows."""
+    columns = [x, np.packbits(half)]
+    if dependence is not None:
+        columns += [column for column in (dependence.groups, dependence.time) if column is not None]
+    named = f"{protocol.digest} {seed} {x.shape}".encode()
+    digest = hashlib.sha256(named + b"".join(np.ascontiguousarray(each).tobytes() for each in columns)).hexdigest()
+    if (known := _LAST.get(digest)) is None:
+        kernel, regularization = protocol.input_kernel, protocol.regularization
+        known = rehearsal_split(
+            x, half, input_kernel=kernel, regularization=regularization, seed=seed, dependence=dependence
+        )
+        _LAST.clear()
+        _LAST[digest] = known
+    return known
 
 
 def in_words(fitted: RecalibrationMap, x: Array, members: int | None = None) -> str:

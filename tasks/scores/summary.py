@@ -18,16 +18,15 @@ from threadpoolctl import threadpool_limits
 
 from congruence.kernels.arrays import Array, mean_over, too_few_rows
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
-from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.samples import FEWEST_SCORED
-from congruence.kernels.engine.congruence_test import CongruenceTest
-from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence, excess_interval, excess_over
+from congruence.kernels.engine.blocks import FoundBlocks
+from congruence.kernels.engine.results import excess_interval, excess_over
 from congruence.kernels.resampling import LARGEST_BLOCK, Estimate, ScoreStatistics, sliced_statistics, too_large_block
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import central_intervals
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue, finite_metrics
-from congruence.tasks.scores.metrics.metric import Metric, Rows
+from congruence.tasks.scores.metrics.metric import INDEPENDENT, Metric, Rows
 from congruence.tasks.scores.metrics.registry import METRICS, asked_for, shown
 from congruence.tasks.scores.points import blocks_of_means, is_numeric
 from congruence.tasks.solving.measurement import VersionMeasurement
@@ -51,16 +50,10 @@ def version_metrics(
         measurement: what its Gram system said.
     """
     inference = measurement.result.inference
-    averaged = blocks_of_means(rows)
-    metrics = congruence_metrics(
-        measurement.result,
-        measurement.test,
-        measurement.expected,
-        has_intervals=inference is None or not inference.refused,
-    )
+    metrics = _congruence_metrics(measurement)
     rows = replace(rows, floor_share=floor_share(metrics))
-    means = MeanMetrics(requested, rows, rows.names if averaged.blocks is None else averaged.blocks.labels)
-    metrics |= means.values(rows.seed, averaged.blocks, has_intervals=not averaged.refused)
+    means = MeanMetrics(requested, rows, blocks_of_means(rows))
+    metrics |= means.values()
     slices = means.slice_table(rows.labels)
     metrics |= values_of(requested, rows)
     if inference is not None and inference.blocks is not None:
@@ -85,12 +78,13 @@ class MeanMetrics:
     Args:
         requested: what the evaluation was asked for.
         rows: all of them.
-        keys: numbers that stand for the rows' keys, (v,).
+        averaged: blocks of rows that depend on each other, for these means.
     """
 
-    def __init__(self, requested: Sequence[str], rows: Rows, keys: Array) -> None:
+    def __init__(self, requested: Sequence[str], rows: Rows, averaged: FoundBlocks = INDEPENDENT) -> None:
         self._metrics = [metric for metric in asked_for(requested) if metric.is_of_means]
-        self._rows, self._keys = rows, keys
+        self._rows, self._averaged = rows, averaged
+        self._keys = rows.names if averaged.blocks is None else averaged.blocks.labels
         self._terms: dict[str, list[str]] = {}  # by metric what its terms are called, the same in every block
 
     def __iter__(self) -> Iterator[tuple[slice, dict[str, Array]]]:
@@ -113,14 +107,13 @@ class MeanMetrics:
         )
         return reduce(add, parts)
 
-    def values(
-        self, seed: int, blocks: DependentBlocks | None = None, *, has_intervals: bool = True
-    ) -> dict[str, MetricValue]:
+    def values(self) -> dict[str, MetricValue]:
         """Returns every metric but those that are measured, with its 95 % interval.
 
-        Points are independent, unless ``blocks`` of rows that depend on each other were the keys; these are too few for
-        intervals without ``has_intervals``. Nor are there any where a block or a few weights decide.
+        Points are independent, unless there are blocks of rows that depend on each other: too few of these have no
+        intervals. Nor are there any where a block or a few weights decide.
         """
+        blocks = self._averaged.blocks
         statistics = self.statistics()
         refused = statistics.too_few(blocks) if statistics.counts.any() else ""
         made = {metric.name: metric for metric in self._metrics if metric.name in self._terms and not metric.measured}
@@ -131,11 +124,11 @@ class MeanMetrics:
         for name, metric in made.items():
             if metric.centers:
                 centers = dict(zip(self._terms[name], metric.centers, strict=True))
-                estimates[name] = statistics.mean_absolute_deviation(centers, seed=seed, blocks=blocks)
+                estimates[name] = statistics.mean_absolute_deviation(centers, seed=self._rows.seed, blocks=blocks)
         found = {
             name: _value(made[name], estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)
         }
-        if not has_intervals or refused:
+        if self._averaged.refused or refused:
             found = {name: MetricValue(value.value) for name, value in found.items()}
         if statistics.weighted is not None:
             found["effective_rows"] = MetricValue(statistics.effective_rows)
@@ -184,17 +177,12 @@ class MeanMetrics:
         return None if self._rows.weights is None else self._rows.weights[part]
 
 
-def congruence_metrics(
-    result: CongruenceResult,
-    test: CongruenceTest | None = None,
-    expected: ExpectedCongruence | None = None,
-    *,
-    has_intervals: bool = True,
-) -> dict[str, MetricValue]:
+def _congruence_metrics(measurement: VersionMeasurement) -> dict[str, MetricValue]:
     """The CCE metrics of a version: intervals are those of new targets, not of other points, which share them.
 
     ``cce_expected`` has the band of a true version as its interval, and ``cce_excess`` is what lies beyond its value.
     """
+    result, test, expected = measurement.result, measurement.test, measurement.expected
     low, high = result.interval()
     if_true = result.noise_floor if expected is None else expected.mean
     metrics = {
@@ -209,7 +197,7 @@ def congruence_metrics(
     if test is not None:
         metrics["cce_p_value"] = MetricValue(test.p_value)
         metrics["cce_significant_share"] = MetricValue(mean_over(test.significant_points(), result.weights))
-    if not has_intervals:
+    if result.inference is not None and result.inference.refused:
         metrics = {name: MetricValue(metric.value) for name, metric in metrics.items()}
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from congruence.kernels.conditional_calibration.reading import GroupReading, Place
+from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.dependence.blocks import p_value_kind
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.engine.results import BlocksInference
@@ -93,11 +93,6 @@ def no_fault(rows: int, p_value: float) -> str:
 def is_off(reading: GroupReading, level: float = LEVEL) -> bool:
     """Whether the rows of a reading have a fault together, beyond chance and worth naming."""
     return reading.p_value <= level and is_worth_naming(reading)
-
-
-def is_named(region: Place, level: float) -> bool:
-    """Whether the fault of a place that is read is beyond chance over all places, and worth naming."""
-    return region.q_value <= level and is_worth_naming(region.reading)
 
 
 def is_worth_naming(reading: GroupReading) -> bool:

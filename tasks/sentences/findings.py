@@ -11,13 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from congruence.kernels.conditional_calibration.faults import FACTORS
-from congruence.kernels.conditional_calibration.reading import GroupReading, Place
+from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.pit import ORDERS
 from congruence.tasks.sentences.calibration import (
-    LEVEL,
     capital,
-    is_named,
-    is_off,
     percent,
     place_in_words,
     reading_clause,
@@ -253,12 +250,6 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
         _amount(reading, sizes),
         second=size,
     )
-
-
-def what_is_wrong(overall: GroupReading, found: Sequence[Place] = ()) -> list[str]:
-    """The sentences on a version that is wrong by the reading of all its rows and of regions, in predicted spreads."""
-    places = [group_finding(region.reading, region.name) for region in found if is_named(region, LEVEL)]
-    return sentences_of(group_finding(overall) if is_off(overall) else None, places, len(found))[0]
 
 
 def _bias(reading: GroupReading, sizes: TargetRows) -> str:

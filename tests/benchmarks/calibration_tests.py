@@ -14,7 +14,7 @@ import numpy as np
 from simulations import AT, head, machine, row, share
 
 from congruence.kernels.distributions import Distribution, Normal, Poisson
-from congruence.tasks.scores.metrics.metric import kernel_calibration_error
+from congruence.tasks.scores.metrics import metric
 
 Rows = tuple[Distribution, np.ndarray]
 POWER = 60
@@ -42,7 +42,7 @@ def evaluations(sizes: Sequence[int], repetitions: int) -> None:
     """What an evaluation states, by the number of rows."""
 
     def p_value(y: np.ndarray, predicted: Distribution, seed: int) -> float:
-        return kernel_calibration_error(predicted, y, seed)["skce_p_value"]
+        return metric.Rows({}, y, predicted, seed=seed).kernel_calibration["skce_p_value"]
 
     head("n", "normals, true", "spread 1.08", "spread 1.15", "counts, true", "rates 1.3 times as large")
     for n in sizes:

@@ -26,7 +26,7 @@ from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.runtime import lines as logs
 from congruence.tasks.runtime.lines import Lines, about, listen, pace_of, step
 from congruence.tasks.scores.evaluation import MetricValue, ranked
-from congruence.tasks.scores.metrics.metric import kernel_calibration_error
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.pass_runner import SolveProgress
 
@@ -169,7 +169,7 @@ def test_the_kernel_calibration_error_tells_its_steps() -> None:
     listen(lambda title, total, unit: heard.setdefault(f"{title}: {total} {unit}", []).append)
     try:
         draw = np.random.default_rng(0)
-        kernel_calibration_error(Normal(np.zeros(60), np.ones(60)), draw.normal(size=60), 0)
+        _ = Rows({}, draw.normal(size=60), Normal(np.zeros(60), np.ones(60))).kernel_calibration
     finally:
         listen(None)
     assert {name: sum(units) for name, units in heard.items()} == {

@@ -33,7 +33,7 @@ from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics import metric as metric_module
 from congruence.tasks.scores.metrics.definitions import NEW_TARGETS
 from congruence.tasks.scores.metrics.definitions import ROWS as OTHER_ROWS
-from congruence.tasks.scores.metrics.metric import Rows, kernel_calibration_error
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import METRICS, metric_names, metric_of, requested_metrics, shown
 from congruence.tasks.scores.points import score_points
 from congruence.tasks.scores.summary import CLASSIFIER, MeanMetrics, coverage_risk, slice_groups, version_metrics
@@ -116,7 +116,7 @@ def test_the_excess_is_never_above_the_cce_that_it_is_a_part_of() -> None:
     metrics, points = metrics_of(predictive, y)
     assert np.sqrt(np.mean(points["cce"] ** 2 - points["cce_noise_floor"] ** 2)) > metrics["cce_mean"]
     assert 0.0 < metrics["cce_excess"] < metrics["cce_mean"]
-    blocks = MeanMetrics(requested_metrics([]), Rows(points, y, predictive, floor_share=0.93), np.arange(ROWS))
+    blocks = MeanMetrics(requested_metrics([]), Rows(points, y, predictive, floor_share=0.93))
     table = blocks.slice_table(pd.DataFrame({"side": np.where(wrong, "wrong", "right")}))
     assert (table["cce_excess"] <= table["cce_mean"]).all()
     expected = 0.93 * table["cce_noise_floor"]
@@ -126,7 +126,7 @@ def test_the_excess_is_never_above_the_cce_that_it_is_a_part_of() -> None:
 def test_slices_have_the_metrics_of_their_rows(normal) -> None:
     predictive, y, _, points = normal
     labels = pd.DataFrame({"side": np.where(X[:, 1] > 0, "right", "left"), "height": X[:, 2]})
-    table = MeanMetrics(requested_metrics(["crps"]), Rows(points, y, predictive), np.arange(ROWS)).slice_table(labels)
+    table = MeanMetrics(requested_metrics(["crps"]), Rows(points, y, predictive)).slice_table(labels)
     right = table[(table["slice"] == "side") & (table["value"] == "right")].iloc[0]
     assert right["rows"] == np.sum(X[:, 1] > 0)
     assert right["crps_mean"] == pytest.approx(points["crps"][X[:, 1] > 0].mean())
@@ -157,7 +157,7 @@ def test_a_missing_slice_value_is_a_group_of_its_own_and_rare_ones_are_gathered(
 def estimated(
     requested: tuple[str, ...], points: dict[str, np.ndarray], law: Distribution, y: np.ndarray
 ) -> dict[str, MetricValue]:
-    return MeanMetrics(requested, Rows(points, y, law), np.arange(len(y))).values(0)
+    return MeanMetrics(requested, Rows(points, y, law)).values()
 
 
 def test_the_interval_of_a_calibrated_models_ece_begins_at_zero_not_at_its_own_value() -> None:
@@ -186,10 +186,10 @@ def test_the_kernel_calibration_error_of_a_large_split_is_that_of_a_sample(monke
     loc, n = rng.normal(size=4_000), 4_000
     y = rng.normal(loc, 1.0)
     right, narrow = Normal(loc, np.ones(n)), Normal(loc, np.full(n, 0.5))
-    found = [kernel_calibration_error(right, y, seed)["skce"] for seed in range(4)]
+    found = [Rows({}, y, right, seed=seed).kernel_calibration["skce"] for seed in range(4)]
     assert len(set(found)) == 4
-    assert kernel_calibration_error(right, y, 0)["skce_p_value"] > 0.01
-    assert kernel_calibration_error(narrow, y, 0)["skce_p_value"] == 0.001
+    assert Rows({}, y, right).kernel_calibration["skce_p_value"] > 0.01
+    assert Rows({}, y, narrow).kernel_calibration["skce_p_value"] == 0.001
 
 
 def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,10 +204,10 @@ def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.
         **point_scores(law, targets),
     }
     labels = pd.DataFrame({"side": np.where(rng.random(n) < 0.3, "left", "right"), "part": np.arange(n) % 4})
-    blocks = MeanMetrics(requested, Rows(points, targets, law, floor_share=0.9), keys)
-    whole, slices = blocks.values(0), blocks.slice_table(labels)
+    blocks = MeanMetrics(requested, Rows(points, targets, law, floor_share=0.9, keys=keys))
+    whole, slices = blocks.values(), blocks.slice_table(labels)
     monkeypatch.setattr(summary, "BLOCK_ROWS", 700)
-    merged = blocks.values(0)
+    merged = blocks.values()
     assert {"nll_mean", "crps_skill", "ece", "coverage_90", "rmse"} <= merged.keys() == whole.keys()
     for name, metric in whole.items():
         np.testing.assert_allclose(astuple(merged[name]), astuple(metric), rtol=1e-12)

@@ -112,7 +112,7 @@ def test_it_is_computed_logged_and_shown(evaluations: list[Evaluation], tmp_path
     np.testing.assert_allclose(pd.read_parquet(tmp_path / "scores.parquet")[NAME], scores, rtol=1e-6)
     data = report_data(truth)
     assert [metric.name for metric, _ in data.metrics["Score"]][-1] == NAME
-    assert (NAME, "Winkler score") in [(column["name"], column["label"]) for column in data.page.plain["columns"]]
+    assert (NAME, "Winkler score") in [(column["name"], column["label"]) for column in data.page["columns"]]
     assert shown("mlflow")[-1] == shown("headlines")[-1] == NAME
     assert logged_name(NAME) == f"headline/{NAME}"
 

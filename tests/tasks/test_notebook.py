@@ -307,7 +307,7 @@ def test_of_right_quantiles_nothing_but_chance_is_shown() -> None:
     asked = {"metrics": ["cce", "crps", "mae", "pit", "sharpness"]}
     found = congruence.evaluate(frame[["a", "b"]], y, stated, levels=levels.tolist(), **asked).evaluation
     assert totals_of(found) is None
-    for feature in page_data(found, pictures=lambda *_: {}).plain["along"]:
+    for feature in page_data(found)["along"]:
         assert {"bias", "ratio"}.isdisjoint(feature)
         value, _, _, null_low, null_high = np.array(feature["level"])
         assert np.mean((null_low <= value) & (value <= null_high)) >= 0.6

@@ -188,7 +188,7 @@ def test_counts_are_drawn_by_their_masses_and_others_by_their_quantiles() -> Non
 
 
 def test_a_sentence_selects_the_places_that_it_names() -> None:
-    known = places_of({"digit": ["1", "10"], "calibration_region": ["age mostly up to 30", "region 2"]})
+    known = places_of({"slice:digit": ["1", "10"], "calibration_region": ["age mostly up to 30", "region 2"]})
     places = pd.DataFrame({"place": ["digit 1", "digit 10", "region 2"], "fault": ["heavier tails", "", ""]})
     one = of_sentence("Where digit is 10 (12 rows, 12 %) predictions are 3 too low.", places, known, True)
     assert one == {"any": [[{"column": "slice:digit", "value": "10"}]]}
@@ -435,8 +435,8 @@ def test_the_report_of_counts_shows_features_totals_zeros_and_the_logged_name(co
     terms = np.where(y > 0, y * np.log(np.maximum(y, 1.0) / mean), 0.0) - (y - mean)
     assert np.isclose(data.totals.deviance, 2.0 * np.mean(terms))
     assert sum(each["actual"] for each in data.totals.deciles) == counted.targets.sum()
-    assert data.page.plain["law"]["kind"] == "mass"
-    names = [each["name"] for each in data.page.plain["along"]]
+    assert data.page["law"]["kind"] == "mass"
+    names = [each["name"] for each in data.page["along"]]
     assert set(names) == {"age", "rate", "half"}
     drawn = [name for name, _ in evaluation_figures(counted)]
     assert "rootogram" in drawn
@@ -451,8 +451,8 @@ def test_an_image_version_has_neither(make_evaluation: Any) -> None:
 
 def test_slices_have_the_intervals_of_their_own_rows(counted: Any) -> None:
     readings, q_values = slice_readings(counted)
-    assert set(readings) == set(q_values) == {("half", "low"), ("half", "high")}
-    low = readings["half", "low"]
+    assert set(readings) == set(q_values) == {"half\nlow", "half\nhigh"}
+    low = readings["half\nlow"]
     assert low.rows == int(np.sum(counted.scores["half"] == "low"))
     assert low.factor_interval[0] < low.factor < low.factor_interval[1]
 

@@ -23,7 +23,7 @@ import congruence
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.reading import Place, group_reading, group_readings
+from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.searched_ranges import Range
 from congruence.kernels.conditional_calibration.segments import FoundSegment
 from congruence.kernels.pit import pit_values
@@ -56,7 +56,7 @@ from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wr
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import _value, calibration_metrics
 from congruence.tasks.sentences.calibration import is_off, significant
-from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of, what_is_wrong
+from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of
 from congruence.tasks.sentences.target_rows import TargetRows
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
@@ -342,8 +342,8 @@ def test_the_largest_fault_comes_first_by_size_and_share_of_the_rows() -> None:
     pit = stats.norm.cdf(z + np.where(names == "a", 0.6, -0.6))
     groups = {f"shop {name}": names == name for name in "ab"}
     readings, q_values = group_readings(pit, groups)
-    places = [Place(name, q_values[name], reading) for name, reading in readings.items()]
-    said = what_is_wrong(group_reading(pit), places)
+    places = [group_finding(reading, name) for name, reading in readings.items() if q_values[name] <= 0.05]
+    said, _ = sentences_of(group_finding(group_reading(pit)), places, len(readings))
     assert re.match(r"On shop [ab] \(1,000 rows, 50 %\) the targets lie 0\.[56]", said[0])
     assert any(re.match(r"On shop [ab] \(1,000 rows, 50 %\) the targets lie 0\.[56]", each) for each in said[1:])
 

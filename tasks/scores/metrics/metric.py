@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, RowDependence
+from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.kernel_calibration.estimators import asymptotic_test, pair_estimate
@@ -147,6 +147,10 @@ class Metric:
 
 COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
 DECOMPOSED_ROWS = 10_000
+PAIRED_ROWS = 50_000
+"""Rows at the most that the kernel calibration error compares with each other."""
+
+REACH = 2_048
 INDEPENDENT = FoundBlocks()
 
 
@@ -254,50 +258,34 @@ class Rows:
 
     @cached_property
     def kernel_calibration(self) -> dict[str, float]:
-        """``kernel_calibration_error`` of the rows."""
-        return kernel_calibration_error(self.predictive, self.targets, self.seed, self.found.blocks, self.weights)
+        """SKCE by the unbiased estimate, and the p-value of its test by random signs of the same pairs of rows.
 
-
-PAIRED_ROWS = 50_000
-"""Rows at the most that the kernel calibration error compares with each other."""
-
-REACH = 2_048
-
-
-def kernel_calibration_error(
-    predictive: Distribution,
-    targets: Array,
-    seed: int,
-    blocks: DependentBlocks | None = None,
-    weights: Array | None = None,
-) -> dict[str, float]:
-    """Return SKCE by the unbiased estimate, and the p-value of its test by random signs of the same pairs of rows.
-
-    All pairs of up to some 2,500 rows; of more, each row is compared with some 2,500 others at random: still unbiased,
-    and the power grows with the rows. Of more than 50,000 rows a random sample of 50,000. Rows that depend on each
-    other have one sign for each of their ``blocks``; NaN where these are fewer than ten. Rows that count ``weights``
-    (n,) have the weighted estimate, NaN where fewer than two count; the test is of rows as they are.
-    """
-    rows = stream(seed, "rows of the kernel calibration error").permutation(len(targets))[:PAIRED_ROWS]
-    blocks = None if blocks is None else blocks.of_rows(rows)
-    with step("kernel calibration error", 2, "parts") as advance:
-        law, outcomes = predictive[rows], targets[rows]
-        _, counts = np.unique(np.column_stack([law.mean(), law.std()]), axis=0, return_counts=True)
-        # Where most predictions are the same one, their median distance is 0 and any scale will do.
-        scale = None if np.sum((counts / len(rows)) ** 2) < 0.4 else 1.0
-        has_spread = targets.ndim == 1 and bool(np.isfinite(law.std()).all())
-        kernel = Wasserstein(scale) if has_spread else MaximumMeanDiscrepancy(scale)
-        terms = pair_terms(law, outcomes, kernel)  # the quantiles of a mixture cost more than what follows
-        advance(1)
-        if blocks is not None and blocks.count < FEWEST_BLOCKS:
-            estimate, p_value = pair_estimate(terms, reach=REACH), float("nan")
-        else:
-            test = asymptotic_test(terms, seed=seed, blocks=blocks, reach=REACH)
-            estimate, p_value = test.estimate, test.p_value
-        if weights is not None:
-            counted = np.flatnonzero(weights[rows])
-            estimate = float("nan")
-            if len(counted) >= 2:
-                estimate = pair_estimate(terms.of_rows(counted), weights=weights[rows][counted], reach=REACH)
-        advance(1)
-    return {"skce": estimate, "skce_p_value": p_value}
+        All pairs of up to some 2,500 rows; of more, each row is compared with some 2,500 others at random: still
+        unbiased, and the power grows with the rows. Of more than 50,000 rows a random sample of 50,000. Rows that
+        depend on each other have one sign for each of their blocks; NaN where these are fewer than ten. Rows that count
+        ``weights`` have the weighted estimate, NaN where fewer than two count; the test is of rows as they are.
+        """
+        draw = stream(self.seed, "rows of the kernel calibration error")
+        rows = draw.permutation(len(self.targets))[:PAIRED_ROWS]
+        blocks = None if self.found.blocks is None else self.found.blocks.of_rows(rows)
+        with step("kernel calibration error", 2, "parts") as advance:
+            law, outcomes = self.predictive[rows], self.targets[rows]
+            _, counts = np.unique(np.column_stack([law.mean(), law.std()]), axis=0, return_counts=True)
+            # Where most predictions are the same one, their median distance is 0 and any scale will do.
+            scale = None if np.sum((counts / len(rows)) ** 2) < 0.4 else 1.0
+            has_spread = self.is_scalar and bool(np.isfinite(law.std()).all())
+            kernel = Wasserstein(scale) if has_spread else MaximumMeanDiscrepancy(scale)
+            terms = pair_terms(law, outcomes, kernel)  # the quantiles of a mixture cost more than what follows
+            advance(1)
+            if blocks is not None and blocks.count < FEWEST_BLOCKS:
+                estimate, p_value = pair_estimate(terms, reach=REACH), float("nan")
+            else:
+                test = asymptotic_test(terms, seed=self.seed, blocks=blocks, reach=REACH)
+                estimate, p_value = test.estimate, test.p_value
+            if self.weights is not None:
+                counted, weights = np.flatnonzero(self.weights[rows]), self.weights[rows]
+                estimate = float("nan")
+                if len(counted) >= 2:
+                    estimate = pair_estimate(terms.of_rows(counted), weights=weights[counted], reach=REACH)
+            advance(1)
+        return {"skce": estimate, "skce_p_value": p_value}
