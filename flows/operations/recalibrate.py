@@ -49,7 +49,7 @@ from congruence.tasks.recalibration.versions import (
     require_given,
 )
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.evaluation import PreviewRow, judgement
+from congruence.tasks.scores.correction import PreviewRow, judgement
 from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.sentences.calibration import probability
 from congruence.tasks.settings.evaluation import EvaluationSettings

@@ -122,6 +122,7 @@ def _features(features: pd.DataFrame, rows: Array) -> list[dict[str, Any]]:
 
 
 def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame | None) -> list[dict[str, Any]]:
+    """A record a feature or slice, what explains most first; none of constant columns."""
     targets = evaluation.targets
     if targets is None or targets.ndim > 1 or not {"pit", "mean", "std"} <= set(scores.columns):
         return []
@@ -134,8 +135,22 @@ def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame 
             [features, columns.loc[features.index].drop(columns=features.columns, errors="ignore")], axis=1
         )
         places = np.searchsorted(scores.index.to_numpy(), features.index.to_numpy())
-    of_rows = [scores[name].iloc[places].to_numpy(float) for name in ("mean", "std", "pit")]
-    return along_each(columns, targets[places], *of_rows, counts=True, drawn=evaluation.stated == "quantiles")
+    mean, std, pit = (scores[name].iloc[places].to_numpy(float) for name in ("mean", "std", "pit"))
+    rows, of_pit = (targets[places], mean, std), pit_scores(pit)
+    found = []
+    for name in list(columns.columns)[:MOST_FEATURES]:
+        codes, labels, edges = bins_of(columns[name])
+        if len(labels) > 1:
+            explained, read = calibration_by_group(codes, len(labels), *rows, of_pit)
+            drawn = evaluation.stated == "quantiles"  # its means go through stated quantiles: nothing is said of them
+            del read["bias" if drawn else "level"]
+            if not drawn and has_total(*rows[:2]):
+                ratio = actual_over_expected(codes, len(labels), *rows)
+                read["ratio"] = np.stack([ratio.ratio, ratio.low, ratio.high, ratio.null_low, ratio.null_high])
+            numbers = {part: [*map(rounded, each)] if each.ndim > 1 else rounded(each) for part, each in read.items()}
+            named = {"name": str(name), "bins": labels, "edges": edges, "explained": float(f"{explained:.4g}")}
+            found.append({**named, **numbers})
+    return sorted(found, key=lambda each: -each["explained"])
 
 
 def _by_level(evaluation: Evaluation) -> dict[str, list[float | None]]:
@@ -260,48 +275,6 @@ def bins_of(values: pd.Series[Any]) -> tuple[Array, list[str], list[float] | Non
             codes, names = place[codes], names[order]
         return codes, [str(name)[:LETTERS] for name in names], None
     return tenths(values.to_numpy(float, na_value=np.nan))
-
-
-def along_each(
-    columns: pd.DataFrame,
-    targets: Array,
-    mean: Array,
-    std: Array,
-    pit: Array,
-    *,
-    counts: bool = False,
-    drawn: bool = False,
-) -> list[dict[str, Any]]:
-    """A record a feature or slice, what explains most first; none of constant columns.
-
-    Args:
-        columns: features and slices of n rows.
-        targets, mean, std, pit: of the same rows, (n,) each.
-        counts: whether actual over expected is wanted, too.
-        drawn: whether means are not stated, but drawn through stated quantiles: nothing is said of them.
-    """
-    scores = pit_scores(pit)
-    found = []
-    for name in list(columns.columns)[:MOST_FEATURES]:
-        codes, labels, edges = bins_of(columns[name])
-        if len(labels) < 2:
-            continue
-        explained, read = calibration_by_group(codes, len(labels), targets, mean, std, scores)
-        record: dict[str, Any] = {
-            "name": str(name),
-            "bins": labels,
-            "edges": edges,
-            "explained": float(f"{explained:.4g}"),
-        }
-        del read["bias" if drawn else "level"]
-        for part, values in read.items():
-            record[part] = [rounded(each) for each in values] if values.ndim > 1 else rounded(values)
-        if counts and not drawn and has_total(targets, mean):
-            ratio = actual_over_expected(codes, len(labels), targets, mean, std)
-            ends = ("ratio", "low", "high", "null_low", "null_high")
-            record["ratio"] = [rounded(getattr(ratio, part)) for part in ends]
-        found.append(record)
-    return sorted(found, key=lambda each: -each["explained"])
 
 
 LETTERS = 60

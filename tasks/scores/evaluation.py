@@ -1,6 +1,6 @@
 """The result of evaluating one model version on one split: what every plot, report, log and comparison reads.
 
-Its numbers, what is wrong with the version, and what recalibrating would change.
+Its numbers, and what is wrong with the version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
-from congruence.tasks.sentences.calibration import listed
 from congruence.tasks.sentences.counts import CountFit
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from congruence.kernels.distributions import Distribution
     from congruence.kernels.protocol import EvaluationProtocol
+    from congruence.tasks.scores.correction import CorrectionPreview
 
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 DEPENDENT_BLOCKS = "dependent_blocks"
@@ -271,15 +271,6 @@ def ranked(versions: Iterable[T], metrics_of: Callable[[T], Mapping[str, MetricV
     return [*found, *sorted(left, key=cce)]
 
 
-BEYOND_CHANCE = 2.0
-"""Standard errors of a paired difference from which a number is said to get better or worse."""
-
-MOST_LOST = 1.0
-"""Of a score, its own size: a correction that loses more is none, however few rows say so."""
-
-_PROPER = ("NLL", "CRPS")
-
-
 @dataclass(frozen=True)
 class WrongPlace:
     """A slice, region or target that is named wrong: how many rows it has, and the fault in words."""
@@ -383,83 +374,3 @@ class WhatIsWrong:
         faulty = table[table["fault"] != ""].sort_values("rows", ascending=False, kind="stable")
         columns = (faulty[name].tolist() for name in ("place", "rows", "fault"))
         return tuple(WrongPlace(str(place), int(rows), str(fault)) for place, rows, fault in zip(*columns, strict=True))
-
-
-@dataclass(frozen=True)
-class PreviewRow:
-    """One number, on held-out rows, as the version is and as it would be.
-
-    Attributes:
-        name: as people read it.
-        now, then: before and after.
-        error: standard error of their difference, where it is a mean over rows.
-    """
-
-    name: str
-    now: float
-    then: float
-    error: float | None = None
-
-    @property
-    def is_p_value(self) -> bool:
-        """Whether it is one."""
-        return self.error is None
-
-    @property
-    def is_better(self) -> bool:
-        """Whether it falls by more than chance."""
-        return self.error is not None and self.now - self.then > BEYOND_CHANCE * self.error
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether it rises by more than chance."""
-        return self.error is not None and self.then - self.now > BEYOND_CHANCE * self.error
-
-
-def judgement(rows: Sequence[PreviewRow]) -> str:
-    """What a correction does on rows that it has not seen, what gets worse as well: "NLL and CCE fall, MAE rises"."""
-    better = [row.name for row in rows if row.is_better]
-    worse = [row.name for row in rows if row.is_worse]
-    parts = []
-    if better:
-        parts.append(f"{listed(better)} {'falls' if len(better) == 1 else 'fall'} (better)")
-    if worse:
-        parts.append(f"{listed(worse)} {'rises' if len(worse) == 1 else 'rise'} (worse)")
-    return ", ".join(parts) if parts else "nothing changes beyond chance"
-
-
-@dataclass(frozen=True)
-class CorrectionPreview:
-    """What recalibrating would change.
-
-    Attributes:
-        said: what it does, in words; "" where cross-validation chooses no change.
-        fitted_on: rows that it was fitted on.
-        rows: other rows, on which all numbers are.
-        table: NLL where there is one, CRPS, CCE, MAE, and the p-value of calibration given the input.
-    """
-
-    said: str
-    fitted_on: int
-    rows: int
-    table: tuple[PreviewRow, ...]
-
-    @property
-    def improves(self) -> bool:
-        """Whether there is a correction, and some number falls by more than chance."""
-        return bool(self.said) and any(row.is_better for row in self.table)
-
-    @property
-    def harms(self) -> bool:
-        """Whether a proper score gets worse by more than chance, or by what no correction should cost in any row."""
-        proper = [row for row in self.table if row.name in _PROPER]
-        return any(row.is_worse or row.then > row.now + MOST_LOST * max(1.0, abs(row.now)) for row in proper)
-
-    @property
-    def judgement(self) -> str:
-        """See ``judgement``."""
-        return judgement(self.table)
-
-    def as_plain(self) -> dict[str, object]:
-        """As JSON values."""
-        return {**vars(self), "table": [vars(row) for row in self.table]}

@@ -144,13 +144,14 @@ def features_of_inputs(split: SplitRows, features: pd.DataFrame) -> dict[str, Ar
     """The columns among ``features`` that the encoder is given, by which regions of its space are named."""
     if split.settings.input_kind != "features":
         return {}
-    inputs = features[[name for name in split.settings.input_columns if name in features]]
-    return {
-        str(name): column.to_numpy(np.float64, na_value=np.nan)
-        if is_numeric(column)
-        else column.astype("string").fillna("missing").to_numpy(str)
-        for name, column in inputs.items()
-    }
+    return {str(name): feature_values(features[name]) for name in split.settings.input_columns if name in features}
+
+
+def feature_values(column: pd.Series[Any]) -> Array:
+    """A feature as places are named by it: numbers, NaN where one is missing; words, "missing" where one is."""
+    if is_numeric(column):
+        return column.to_numpy(np.float64, na_value=np.nan)
+    return column.astype("string").fillna("missing").to_numpy(str)
 
 
 def principal_axes(rows: ScoredRows, sample: Array, chosen: Array) -> pd.DataFrame:
@@ -229,7 +230,12 @@ def logged_columns(points: dict[str, Array], valid: Array) -> dict[str, Array | 
     They are taken out of ``points``, so that no column is held twice. Means and spreads of vectors have no column.
     """
     columns = [name for name, values in points.items() if values.ndim == 1]
-    return {name: _coded(over_all_rows(_single(points.pop(name)), valid)) for name in columns}
+    found: dict[str, Array | pd.Categorical] = {}
+    for name in columns:
+        values = points.pop(name)
+        single = values.astype(np.float32) if values.dtype == np.float64 else values
+        found[name] = _coded(over_all_rows(single, valid))
+    return found
 
 
 def _coded(values: Array) -> Array | pd.Categorical:
@@ -240,10 +246,6 @@ def _coded(values: Array) -> Array | pd.Categorical:
     # Row by row, since pandas makes columns of 8 bytes on the way to one of 2.
     found = np.fromiter((codes.get(value, -1) for value in values), np.int16, len(values))
     return pd.Categorical.from_codes(found, pd.Index(names, dtype=str))
-
-
-def _single(values: Array) -> Array:
-    return values.astype(np.float32) if values.dtype == np.float64 else values
 
 
 def over_all_rows(values: Array, valid: Array) -> Array:

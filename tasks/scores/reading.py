@@ -25,7 +25,7 @@ from congruence.kernels.pit import ORDERS, pit_values
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, Segment, WhatIsWrong, verdict_of
 from congruence.tasks.scores.metrics.metric import Rows
-from congruence.tasks.scores.points import is_numeric
+from congruence.tasks.scores.points import feature_values
 from congruence.tasks.scores.rows_read import SCORES, Kind, RowsRead
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.sentences.calibration import (
@@ -304,7 +304,7 @@ def weak_segments(
     """
     if len(rows) < FEWEST_ROWS:
         return []
-    columns = [_feature(str(name), features[name]) for name in features.columns]
+    columns = [Feature(str(name), feature_values(features[name])) for name in features.columns]
     kind, found, held = rows.kind, list[Segment](), dict(places or {})
     whole = {each.name: ends for each in columns if (ends := _whole_ends(each)) is not None}
     most = LEVEL  # the p-value of a fault that is too small to be named: what is less certain than that is none
@@ -356,12 +356,6 @@ def _places_in(place: str, places: Mapping[str, Array], rows: int) -> tuple[str,
     inside[places[place]] = True
     others = {name: own for name, own in places.items() if name != place and len(own)}
     return tuple(name for name, own in others.items() if np.mean(inside[own]) >= _MOSTLY)
-
-
-def _feature(name: str, column: pd.Series) -> Feature:
-    if is_numeric(column):
-        return Feature(name, column.to_numpy(np.float64, na_value=np.nan))
-    return Feature(name, column.astype("string").fillna("missing").to_numpy(str))
 
 
 def _whole_ends(feature: Feature) -> tuple[float, float] | None:

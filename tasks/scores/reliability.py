@@ -147,18 +147,11 @@ def reliability(
     elif np.ndim(predictive.mean()) == 1:
         columns |= {"mean": predictive.mean(), "std": predictive.std()}
     valid = rows["valid"].to_numpy(bool)
-    scores = rows.copy()
-    for name, column in columns.items():
-        if name in ("key", "withhold", "reason") or np.ndim(column) != 1:
-            continue
-        scores[name] = over_all_rows(np.asarray(column, dtype=np.float64), valid)
-    # Nobody can vouch for what could not be read.
-    withhold = np.ones(len(rows), bool)
-    withhold[valid] = found.withhold
-    scores["withhold"] = withhold
-    reason = scores["reason"].to_numpy(dtype=object, copy=True)
-    reason[valid] = found.reason
-    scores["reason"] = reason
+    withhold, reason = np.ones(len(rows), bool), rows["reason"].to_numpy(dtype=object, copy=True)
+    withhold[valid], reason[valid] = found.withhold, found.reason  # nobody can vouch for what could not be read
+    own = [name for name, column in columns.items() if name not in ("key", "withhold", "reason") and column.ndim == 1]
+    measured = {name: over_all_rows(np.asarray(columns[name], dtype=np.float64), valid) for name in own}
+    scores = rows.assign(**measured, withhold=withhold, reason=reason)
     scores = scores[[*TABLE, *(name for name in scores if name not in TABLE)]]
     losses = {name: columns[name] for name in LOSSES if name in columns}
     curves = {

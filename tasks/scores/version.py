@@ -29,12 +29,11 @@ from congruence.kernels.score_parts import FEWEST_ROWS as FEWEST_HONEST
 from congruence.kernels.score_parts import recalibration_gains
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
+from congruence.tasks.scores.correction import CorrectionPreview, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import (
     P_VALUE,
     PLACES_P_VALUE,
     ROW_CORRELATION,
-    CorrectionPreview,
     Evaluation,
     MetricValue,
     Segment,

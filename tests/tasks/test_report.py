@@ -27,8 +27,8 @@ from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
 from congruence.tasks.report.evaluation import evaluation_report, of_sentence, places_of, report_data
 from congruence.tasks.report.page import drawn_laws, shown_rows
 from congruence.tasks.scores import points
-from congruence.tasks.scores.correction import advise
-from congruence.tasks.scores.evaluation import CorrectionPreview, MetricValue, PreviewRow, Segment, verdict_of
+from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow, advise
+from congruence.tasks.scores.evaluation import MetricValue, Segment, verdict_of
 from congruence.tasks.scores.points import named_features, principal_axes, rows_looked_at, searched_rows
 from congruence.tasks.scores.reading import weak_segments
 from congruence.tasks.scores.rows_read import RowsRead
