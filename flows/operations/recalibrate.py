@@ -49,9 +49,8 @@ from congruence.tasks.recalibration.versions import (
     require_given,
 )
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.correction import PreviewRow, judgement
 from congruence.tasks.scores.metrics.registry import metric_of
-from congruence.tasks.sentences.calibration import probability
+from congruence.tasks.sentences.calibration import PreviewRow, judgement, probability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion
 

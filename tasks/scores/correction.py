@@ -8,7 +8,7 @@ with the split, and is paid only where a fault was found.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,11 +29,7 @@ from congruence.tasks.scores.evaluation import (
     MetricValue,
     verdict_of,
 )
-from congruence.tasks.sentences.calibration import listed, significant
-
-WORTH_IT = {"CRPS": 0.01, "NLL": 0.02}
-"""What a correction must take off on held-out rows to be advised: of the CRPS a share, of the NLL in nats. A spread
-that is wrong by a factor of 1.2 costs as much."""
+from congruence.tasks.sentences.calibration import WORTH_IT, CorrectionPreview, PreviewRow, significant
 
 NAME_WHAT_ROWS_SHARE = (
     "Rows are correlated. Name in the split what they share, and evaluate again: the column that orders them (time:) "
@@ -52,93 +48,6 @@ Kind = Literal["use", "recalibrate", "change the model", "bring more rows", "nam
 
 MANY_DRAWS = 100
 """From which it does not matter that they are moved about their own middle: CRPS is 5 % too low of 10, 1 % of 50."""
-
-
-BEYOND_CHANCE = 2.0
-"""Standard errors of a paired difference from which a number is said to get better or worse."""
-
-MOST_LOST = 1.0
-"""Of a score, its own size: a correction that loses more is none, however few rows say so."""
-
-
-@dataclass(frozen=True)
-class PreviewRow:
-    """One number, on held-out rows, as the version is and as it would be.
-
-    Attributes:
-        name: as people read it.
-        now, then: before and after.
-        error: standard error of their difference, where it is a mean over rows.
-    """
-
-    name: str
-    now: float
-    then: float
-    error: float | None = None
-
-    @property
-    def is_p_value(self) -> bool:
-        """Whether it is one."""
-        return self.error is None
-
-    @property
-    def is_better(self) -> bool:
-        """Whether it falls by more than chance."""
-        return self.error is not None and self.now - self.then > BEYOND_CHANCE * self.error
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether it rises by more than chance."""
-        return self.error is not None and self.then - self.now > BEYOND_CHANCE * self.error
-
-
-def judgement(rows: Sequence[PreviewRow]) -> str:
-    """What a correction does on rows that it has not seen, what gets worse as well: "NLL and CCE fall, MAE rises"."""
-    better = [row.name for row in rows if row.is_better]
-    worse = [row.name for row in rows if row.is_worse]
-    parts = []
-    if better:
-        parts.append(f"{listed(better)} {'falls' if len(better) == 1 else 'fall'} (better)")
-    if worse:
-        parts.append(f"{listed(worse)} {'rises' if len(worse) == 1 else 'rise'} (worse)")
-    return ", ".join(parts) if parts else "nothing changes beyond chance"
-
-
-@dataclass(frozen=True)
-class CorrectionPreview:
-    """What recalibrating would change.
-
-    Attributes:
-        said: what it does, in words; "" where cross-validation chooses no change.
-        fitted_on: rows that it was fitted on.
-        rows: other rows, on which all numbers are.
-        table: NLL where there is one, CRPS, CCE, MAE, and the p-value of calibration given the input.
-    """
-
-    said: str
-    fitted_on: int
-    rows: int
-    table: tuple[PreviewRow, ...]
-
-    @property
-    def improves(self) -> bool:
-        """Whether there is a correction, and some number falls by more than chance."""
-        return bool(self.said) and any(row.is_better for row in self.table)
-
-    @property
-    def harms(self) -> bool:
-        """Whether a proper score gets worse by more than chance, or by what no correction should cost in any row."""
-        proper = [row for row in self.table if row.name in WORTH_IT]
-        return any(row.is_worse or row.then > row.now + MOST_LOST * max(1.0, abs(row.now)) for row in proper)
-
-    @property
-    def judgement(self) -> str:
-        """See ``judgement``."""
-        return judgement(self.table)
-
-    def as_plain(self) -> dict[str, object]:
-        """As JSON values."""
-        return {**vars(self), "table": [vars(row) for row in self.table]}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
+from congruence.tasks.sentences.calibration import CorrectionPreview
 from congruence.tasks.sentences.counts import CountFit
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from congruence.kernels.distributions import Distribution
     from congruence.kernels.protocol import EvaluationProtocol
-    from congruence.tasks.scores.correction import CorrectionPreview
 
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 DEPENDENT_BLOCKS = "dependent_blocks"

@@ -106,8 +106,28 @@ def read_what_is_wrong(
     if not is_wrong:
         return judged
 
-    found = segments(groups)
-    by_name = {each.name: each for each in found}
+    return _with_faults(judged, rows, places, groups, words, segments(groups), rare)
+
+
+def _with_faults(
+    judged: WhatIsWrong,
+    rows: RowsRead,
+    places: Sequence[Place],
+    groups: Mapping[str, Array],
+    words: Mapping[str, str],
+    found: Sequence[Segment],
+    rare: Rare | None,
+) -> WhatIsWrong:
+    """The reading with its sentences: of all rows, of ``places``, of the segments that were found, and beside."""
+    kind, by_name = rows.kind, {each.name: each for each in found}
+    overall = kind.read(rows, None)
+    of_scores = overall if isinstance(overall, GroupReading) else None
+    left = overall if of_scores is None else _less_mixed(of_scores, found, rows.members)
+    is_off = overall.p_value <= LEVEL and kind.is_off(overall) and left is not None
+    wrong = [place for place in places if kind.is_named(place, LEVEL)]
+
+    def placed(finding: Finding) -> Finding:
+        return replace(finding, lies_in=tuple(part.name for part in found if finding.place in part.places))
 
     def others(first: Finding, place: str) -> Finding | None:
         if first.place in by_name:
@@ -116,23 +136,11 @@ def read_what_is_wrong(
             return by_name[place].without.get(first.place)
         return kind.fault_beside(rows, groups[first.place], groups[place] if place else None)
 
-    overall = kind.read(rows, None)
-    of_scores = overall if isinstance(overall, GroupReading) else None
-    left = overall if of_scores is None else _less_mixed(of_scores, found, rows.members)
-    is_off = overall.p_value <= LEVEL and kind.is_off(overall) and left is not None
-    wrong = [place for place in places if kind.is_named(place, LEVEL)]
     named = [
-        replace(
-            kind.finding(place.reading, place.name, words.get(place.name, ""), rows.sizes(groups[place.name])),
-            lies_in=tuple(part.name for part in found if place.name in part.places),
-        )
+        placed(kind.finding(place.reading, place.name, words.get(place.name, ""), rows.sizes(groups[place.name])))
         for place in wrong
     ]
-    apart = [
-        replace(each.finding, lies_in=tuple(part.name for part in found if each.name in part.places))
-        for each in found
-        if not any(each.repeats(place) for place in named)
-    ]
+    apart = [placed(each.finding) for each in found if not any(each.repeats(place) for place in named)]
     if rare is not None:
         gains = [rows.gain_of(groups[place.name]) for place in wrong]
         apart += rare(of_scores, max([0.0, *gains, *(each.gain for each in found)]))

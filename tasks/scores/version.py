@@ -29,7 +29,7 @@ from congruence.kernels.score_parts import FEWEST_ROWS as FEWEST_HONEST
 from congruence.kernels.score_parts import recalibration_gains
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.scores.correction import CorrectionPreview, is_wanted, preview, rows_to_try
+from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import (
     P_VALUE,
     PLACES_P_VALUE,
@@ -71,7 +71,7 @@ from congruence.tasks.scores.reading import (
 )
 from congruence.tasks.scores.rows_read import RareTargets, RowsRead
 from congruence.tasks.scores.summary import coverage_risk, floor_share, remarks, version_metrics
-from congruence.tasks.sentences.calibration import is_off, no_fault
+from congruence.tasks.sentences.calibration import CorrectionPreview, is_off, no_fault
 from congruence.tasks.sentences.counts import crossing_finding, fraction_finding, ordered_finding, power_finding
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion

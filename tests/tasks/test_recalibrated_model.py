@@ -35,8 +35,9 @@ from congruence.tasks.recalibration.model import RecalibratedModel, corrected_ou
 from congruence.tasks.recalibration.versions import pack_encoder
 from congruence.tasks.report.page import render
 from congruence.tasks.runtime.files import from_npz, to_npz
-from congruence.tasks.scores.correction import PreviewRow, in_words, is_wanted, judgement, preview, rows_to_try
+from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.sentences.calibration import PreviewRow, judgement
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
