@@ -84,7 +84,7 @@ def _read(
         metrics,
         np.arange(len(y)),
         labels,
-        lambda at: weak_segments(features, rows, points["cce"], points["cce_noise_floor"], at) if segments else [],
+        (lambda at: weak_segments(features, rows, points["cce"], points["cce_noise_floor"], at)) if segments else None,
         lambda all_rows, _: rare.findings(
             all_rows, lambda at: [f"patient {row}" for row in at], of_counts=rows.counts is not None
         ),

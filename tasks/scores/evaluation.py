@@ -290,12 +290,7 @@ class Segment:
         p_value: of the whole search.
         excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
         ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
-        gain: what a shift and a spread of its own explain, see ``TargetRows.gain_of_part``.
         places: the slices or regions, and the other segments, that lie in it, by name.
-        mixed: mean PIT scores that its rows and all others would have together if either were normal, (4,), their
-            spread score by their shifts alone; of versions that are read by these.
-        rest: the fault of all other rows as "", and of those of a place, by its name, where they have one.
-        without: the fault of its rows but those of a place, by its name, where they have one.
     """
 
     name: str
@@ -303,11 +298,7 @@ class Segment:
     p_value: float
     excess: float
     ranges: tuple[tuple[str, float, float], ...] = ()
-    gain: float = 0.0
     places: tuple[str, ...] = ()
-    mixed: Array | None = None
-    rest: Mapping[str, Finding] = field(default_factory=dict)
-    without: Mapping[str, Finding] = field(default_factory=dict)
 
     @property
     def place(self) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ def read_what_is_wrong(
     metrics: dict[str, MetricValue],
     numbers: Array,
     slices: pd.DataFrame,
-    segments: Callable[[Mapping[str, Array]], Sequence[Segment]] = lambda _: (),
+    segments: Callable[[Mapping[str, Array]], Searched] | None = None,
     rare: Rare | None = None,
 ) -> WhatIsWrong:
     """Read one version.
@@ -105,8 +104,8 @@ def read_what_is_wrong(
     )
     if not is_wrong:
         return judged
-
-    return _with_faults(judged, rows, places, groups, words, segments(groups), rare)
+    searched = Searched(rows) if segments is None else segments(groups)
+    return _with_faults(judged, rows, places, groups, words, searched, rare)
 
 
 def _with_faults(
@@ -115,14 +114,14 @@ def _with_faults(
     places: Sequence[Place],
     groups: Mapping[str, Array],
     words: Mapping[str, str],
-    found: Sequence[Segment],
+    searched: Searched,
     rare: Rare | None,
 ) -> WhatIsWrong:
     """The reading with its sentences: of all rows, of ``places``, of the segments that were found, and beside."""
-    kind, by_name = rows.kind, {each.name: each for each in found}
+    kind, found = rows.kind, searched.segments
     overall = kind.read(rows, None)
     of_scores = overall if isinstance(overall, GroupReading) else None
-    left = overall if of_scores is None else _less_mixed(of_scores, found, rows.members)
+    left = overall if of_scores is None else _less_mixed(of_scores, searched)
     is_off = overall.p_value <= LEVEL and kind.is_off(overall) and left is not None
     wrong = [place for place in places if kind.is_named(place, LEVEL)]
 
@@ -130,11 +129,9 @@ def _with_faults(
         return replace(finding, lies_in=tuple(part.name for part in found if finding.place in part.places))
 
     def others(first: Finding, place: str) -> Finding | None:
-        if first.place in by_name:
-            return by_name[first.place].rest.get(place)
-        if place in by_name:
-            return by_name[place].without.get(first.place)
-        return kind.fault_beside(rows, groups[first.place], groups[place] if place else None)
+        of_segment = any(each.name in (first.place, place) for each in found)
+        read, where = (searched.rows, searched.places) if of_segment else (rows, groups)
+        return kind.fault_beside(read, where[first.place], where[place] if place else None)
 
     named = [
         placed(kind.finding(place.reading, place.name, words.get(place.name, ""), rows.sizes(groups[place.name])))
@@ -143,10 +140,11 @@ def _with_faults(
     apart = [placed(each.finding) for each in found if not any(each.repeats(place) for place in named)]
     if rare is not None:
         gains = [rows.gain_of(groups[place.name]) for place in wrong]
-        apart += rare(of_scores, max([0.0, *gains, *(each.gain for each in found)]))
+        gains += [searched.rows.gain_of(searched.places[each.name]) for each in found]
+        apart += rare(of_scores, max([0.0, *gains]))
     everywhere = kind.finding(left, "", "", rows.targets) if is_off else None
     sentences, fault = sentences_of(everywhere, named, len(places), apart, others)
-    return replace(judged, sentences=tuple(sentences), fault=fault, segments=tuple(found))
+    return replace(judged, sentences=tuple(sentences), fault=fault, segments=found)
 
 
 def read_vector_targets(
@@ -242,14 +240,14 @@ def _judged(
     return WhatIsWrong(said, kind.table(places, LEVEL if is_wrong else -1.0), p_value=p_value), is_wrong
 
 
-def _less_mixed(overall: GroupReading, found: Sequence[Segment], members: int | None) -> GroupReading | None:
+def _less_mixed(overall: GroupReading, searched: Searched) -> GroupReading | None:
     """The reading of all rows less the skew and tails that a segment and all other rows make together.
 
     None where its fault is a spread, skew or tails of which they make most: then the segment is the fault.
     """
     left, dominant = overall.unexplained.copy(), ORDERS.index(overall.dominant)
-    own = left + mixed_scores([overall], members)
-    for mixed in (each.mixed for each in found if each.mixed is not None):
+    own = left + mixed_scores([overall], searched.rows.members)
+    for mixed in map(searched.mixed, searched.segments):
         if dominant != BIAS and abs(overall.strength - mixed[dominant]) < _HALF * abs(overall.strength):
             return None
         for order in (SKEW, TAILS):
@@ -289,6 +287,31 @@ _MOSTLY = 0.8
 _HALF = 0.5
 
 
+@dataclass(frozen=True)
+class Searched:
+    """The rows in which segments were looked for, and what was found.
+
+    Attributes:
+        rows: the rows.
+        places: which of them lie in each slice or region, and in each segment, by name.
+        segments: those in which the version is wrong, the most wrong first.
+    """
+
+    rows: RowsRead
+    places: Mapping[str, Array] = field(default_factory=dict)
+    segments: tuple[Segment, ...] = ()
+
+    def mixed(self, segment: Segment) -> Array:
+        """Mean PIT scores that the rows of a segment and all others would have together if either were normal, (4,),
+        their spread score by their shifts alone."""
+        is_inside = np.zeros(len(self.rows), dtype=bool)
+        is_inside[self.places[segment.name]] = True
+        parts = [SCORES.read(self.rows, np.flatnonzero(some)) for some in (is_inside, ~is_inside)]
+        mixed = mixed_scores(parts, self.rows.members)
+        mixed[SPREAD] = mixed_scores(parts, self.rows.members, shifts_alone=True)[SPREAD]
+        return mixed
+
+
 def weak_segments(
     features: pd.DataFrame,
     rows: RowsRead,
@@ -297,8 +320,8 @@ def weak_segments(
     places: Mapping[str, Array] | None = None,
     *,
     is_sample: bool = False,
-) -> list[Segment]:
-    """The segments in which the version is wrong, the most wrong first; none where none is.
+) -> Searched:
+    """Look for segments in which the version is wrong; none where none is.
 
     Of a version that is true, 95 of 100 splits have none.
 
@@ -311,7 +334,7 @@ def weak_segments(
         is_sample: whether the split has more.
     """
     if len(rows) < FEWEST_ROWS:
-        return []
+        return Searched(rows)
     columns = [Feature(str(name), feature_values(features[name])) for name in features.columns]
     kind, found, held = rows.kind, list[Segment](), dict(places or {})
     whole = {each.name: ends for each in columns if (ends := _whole_ends(each)) is not None}
@@ -330,32 +353,10 @@ def weak_segments(
                 finding = replace(finding, clause=count_clause(reading, of_others=True))
             sample = len(rows) if is_sample else None
             finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows), sample=sample)
-            mixed = _mixed(rows, chosen) if isinstance(reading, GroupReading) else None
-            ranges, gain = _ranges(segment), rows.gain_of(chosen)
-            found.append(Segment(name, finding, segment.p_value, excess, ranges, gain, mixed=mixed))
+            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment)))
             held[name] = chosen
-    found = [_beside(replace(each, places=_places_in(each.name, held, len(rows))), rows, held) for each in found]
-    return sorted(found, key=lambda segment: -segment.finding.weight)
-
-
-def _mixed(rows: RowsRead, chosen: Array) -> Array:
-    """See ``Segment.mixed``."""
-    is_inside = np.zeros(len(rows), dtype=bool)
-    is_inside[chosen] = True
-    parts = [SCORES.read(rows, np.flatnonzero(some)) for some in (is_inside, ~is_inside)]
-    mixed = mixed_scores(parts, rows.members)
-    mixed[SPREAD] = mixed_scores(parts, rows.members, shifts_alone=True)[SPREAD]
-    return mixed
-
-
-def _beside(segment: Segment, rows: RowsRead, places: Mapping[str, Array]) -> Segment:
-    """The segment with ``rest`` and ``without``."""
-    own, fault = places[segment.name], partial(rows.kind.fault_beside, rows)
-    others = {name: chosen for name, chosen in places.items() if name != segment.name}
-    rest = {"": fault(own), **{name: fault(own, chosen) for name, chosen in others.items()}}
-    without = {name: fault(chosen, own) for name, chosen in others.items()}
-    known = [{name: found for name, found in each.items() if found is not None} for each in (rest, without)]
-    return replace(segment, rest=known[0], without=known[1])
+    found = [replace(each, places=_places_in(each.name, held, len(rows))) for each in found]
+    return Searched(rows, held, tuple(sorted(found, key=lambda segment: -segment.finding.weight)))
 
 
 def _places_in(place: str, places: Mapping[str, Array], rows: int) -> tuple[str, ...]:

@@ -94,14 +94,9 @@ class RowsRead:
         return len(self.pit)
 
     def __getitem__(self, rows: Array) -> RowsRead:
-        return replace(
-            self,
-            pit=self.pit[rows],
-            counts=None if self.counts is None else self.counts[rows],
-            jumps=None if self.jumps is None else self.jumps[rows],
-            blocks=None if self.blocks is None else self.blocks.of_rows(rows),
-            targets=None if self.targets is None else self.targets[rows],
-        )
+        parts = {name: getattr(self, name) for name in ("pit", "counts", "jumps", "targets")}
+        parts = {name: None if part is None else part[rows] for name, part in parts.items()}
+        return replace(self, **parts, blocks=None if self.blocks is None else self.blocks.of_rows(rows))
 
     def sizes(self, chosen: Array) -> TargetRows | None:
         """Some rows in the targets' own unit."""

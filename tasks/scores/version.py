@@ -36,7 +36,6 @@ from congruence.tasks.scores.evaluation import (
     ROW_CORRELATION,
     Evaluation,
     MetricValue,
-    Segment,
     SplitSummary,
     WhatIsWrong,
     verdict_of,
@@ -63,6 +62,7 @@ from congruence.tasks.scores.points import (
 )
 from congruence.tasks.scores.reading import (
     WEIGHTED,
+    Searched,
     not_read,
     read_vector_targets,
     read_what_is_wrong,
@@ -259,7 +259,7 @@ def _what_is_wrong(
         return read_vector_targets(calibration, given, target_names(split, targets.shape[1]), metrics)
     rows = RowsRead.of(given, mixing=0.0 if calibration.reading is None else calibration.reading.mixing)
 
-    def segments(places: Mapping[str, Array]) -> list[Segment]:
+    def segments(places: Mapping[str, Array]) -> Searched:
         some = searched_rows(len(targets), given.seed)
         if_true = points["cce_noise_floor"][some] * floor_share(metrics)
         there = {name: np.flatnonzero(np.isin(some, own, assume_unique=True)) for name, own in places.items()}

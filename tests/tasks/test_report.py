@@ -245,10 +245,10 @@ def features(rng: np.random.Generator) -> pd.DataFrame:
 
 def segments_in(
     table: pd.DataFrame, pit: np.ndarray, cce: np.ndarray, expected: np.ndarray, seed: int = 0
-) -> list[Segment]:
+) -> tuple[Segment, ...]:
     """``weak_segments`` as a report looks for them."""
     rows = searched_rows(len(table), seed)
-    return weak_segments(table.iloc[rows], RowsRead(pit[rows]), cce[rows], expected[rows])
+    return weak_segments(table.iloc[rows], RowsRead(pit[rows]), cce[rows], expected[rows]).segments
 
 
 def test_a_true_version_has_no_weak_segment() -> None:
@@ -302,7 +302,7 @@ def test_a_segment_of_a_sample_says_of_how_many_rows_it_is() -> None:
     table = pd.DataFrame({"x0": rng.normal(size=2000)})
     pit, ones = stats.norm.cdf(rng.normal(size=2000) + (table["x0"] > 0.5)), np.ones(2000)
     (whole, *_), (sampled, *_) = (
-        weak_segments(table, RowsRead(pit), ones, ones, is_sample=is_sample) for is_sample in (False, True)
+        weak_segments(table, RowsRead(pit), ones, ones, is_sample=is_sample).segments for is_sample in (False, True)
     )
     rows, share = whole.finding.rows, round(100 * whole.finding.share)
     assert f"({rows} rows, {share} %) the targets lie" in whole.finding.sentence

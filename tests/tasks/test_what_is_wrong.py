@@ -352,7 +352,7 @@ def test_a_segment_of_few_rows_is_the_first_sentence_where_it_is_the_largest_fau
     rng = np.random.default_rng(5)
     x = rng.normal(size=2000)
     pit = stats.norm.cdf(rng.normal(size=2000) + 4.0 * (x > 2.33))
-    (segment, *_) = weak_segments(pd.DataFrame({"x0": x}), RowsRead(pit), np.ones(2000), np.ones(2000))
+    (segment, *_) = weak_segments(pd.DataFrame({"x0": x}), RowsRead(pit), np.ones(2000), np.ones(2000)).segments
     said, label = sentences_of(None, [], 0, [segment.finding])
     assert re.match(
         r"Where x0 is above 2\.3\d? \(2\d rows, 1 %\) the targets lie [34](\.\d)? predicted spreads above", said[0]
@@ -514,7 +514,7 @@ def test_rows_that_have_a_value_at_all_are_a_place() -> None:
     rng = np.random.default_rng(4)
     x = np.where(rng.uniform(size=1000) < 0.7, np.nan, rng.normal(size=1000))
     pit = stats.norm.cdf(rng.normal(size=1000) + 0.8 * ~np.isnan(x))
-    (segment, *_) = weak_segments(pd.DataFrame({"x": x}), RowsRead(pit), np.ones(1000), np.ones(1000))
+    (segment, *_) = weak_segments(pd.DataFrame({"x": x}), RowsRead(pit), np.ones(1000), np.ones(1000)).segments
     assert segment.name == "x is not missing"
     assert segment.finding.rows == np.count_nonzero(~np.isnan(x))
     assert segment.finding.sentence.startswith("Where x is not missing (")
@@ -534,4 +534,4 @@ def test_no_segment_is_named_that_is_less_certain_than_a_fault_too_small_to_be_n
     large = FoundSegment((Range("x", above=2.0),), few, certain, few)
     monkeypatch.setattr(score_reading, "faulty_segments", lambda *_, **__: [small, large])
     found = weak_segments(pd.DataFrame({"x": x}), rows, np.ones(len(x)), np.ones(len(x)))
-    assert [each.name for each in found] == named
+    assert [each.name for each in found.segments] == named

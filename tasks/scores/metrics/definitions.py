@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,6 @@ def _crps_beside_marginal(rows: Rows) -> Array | None:
     return np.column_stack([rows.columns["crps"], rows.marginal_crps])
 
 
-def _skill(means: Array) -> Array:
-    return np.asarray(1.0 - _ratio(means))
-
-
 def _ratio(means: Array) -> Array:
     """The first mean over the second, NaN where that is not positive."""
     return np.asarray(means[..., 0] / np.where(means[..., 1] > 0.0, means[..., 1], np.nan))
@@ -79,16 +76,8 @@ def _part_of_crps(part: str) -> Callable[[Rows], float | None]:
     return lambda rows: rows.decomposition.crps(part) if rows.is_scalar and "crps" in rows.columns else None
 
 
-def _below_levels(pit: Array) -> Array:
-    return np.asarray((pit <= even_levels()[:, None]).T)
-
-
 def _mean_over(column: str) -> Callable[[Rows], float | None]:
     return lambda rows: mean_over(rows.columns[column], rows.weights) if column in rows.columns else None
-
-
-def _sharpness(rows: Rows) -> float | None:
-    return sharpness_of(rows.columns["std"], rows.weights) if "std" in rows.columns else None
 
 
 def _uniform(test: Callable[[Array], Any], fewest: int = 0) -> Callable[[Rows], float | None]:
@@ -121,6 +110,8 @@ def _totals(rows: Rows) -> Array | None:
 def _deviance(rows: Rows) -> Array | None:
     return poisson_deviances(rows.targets, rows.columns["mean"]) if rows.are_counts_with_total else None
 
+
+_of_calibration = partial(Metric, group="Calibration", asked="calibration", measured=True)
 
 # A table; each entry has its words, then how it is made, then where it is shown:
 # fmt: off
@@ -177,66 +168,58 @@ DEFINITIONS: tuple[Metric, ...] = (
         "`groups:`.",
         measured=True,
     ),
-    Metric(
+    _of_calibration(
         "calibration_p_value", "p of calibration",
         "Exact Monte-Carlo test of “given its input, every target follows its predicted distribution”, by PIT values "
         "over the inputs: a part of p. It sees faults of spread and shape that CCE does not; the effects say how much.",
-        group="Calibration", asked="calibration", measured=True,
         shown={"mlflow": 8},
     ),
-    Metric(
+    _of_calibration(
         "places_p_value", "p of places",
         "Test of the slices, or of the regions of the inputs where the split has none, all of them together (Simes): a "
         "part of p.",
-        group="Calibration", asked="calibration", measured=True,
     ),
-    Metric(
+    _of_calibration(
         "extremes_p_value", "p of targets far out",
         "Exact test of the number of targets at which the predictions put less than 0.001, 1e-4, 1e-6 or 1e-9: a part "
         "of p. Few targets far out change no mean; a model that states no such probability is not tested.",
-        group="Calibration", asked="calibration", measured=True,
     ),
-    Metric(
+    _of_calibration(
         "extremes_observed", "targets far out",
         "How many targets lie where the predictions put less than `extremes_level`, the level at which the most is "
         "wrong; `extremes_expected` were to be expected.",
-        unit="rows", group="Calibration", asked="calibration", measured=True,
+        unit="rows",
     ),
-    Metric(
-        "extremes_expected", "targets far out, expected", "How many of these were to be expected.",
-        unit="rows", group="Calibration", asked="calibration", measured=True,
+    _of_calibration(
+        "extremes_expected", "targets far out, expected", "How many of these were to be expected.", unit="rows",
     ),
-    Metric(
+    _of_calibration(
         "extremes_level", "probability of targets far out", "The probability below which these targets were predicted.",
-        group="Calibration", asked="calibration", measured=True,
     ),
-    Metric(
+    _of_calibration(
         "masses_p_value", "p of single values",
         "Exact test of the numbers of targets at each value that at least 1 % of them share, and in each cell between "
         "predicted quantiles, against the predicted ones: a part of p.",
-        group="Calibration", asked="calibration", measured=True,
     ),
-    Metric(
+    _of_calibration(
         "mass_observed", "share of a single value",
         "Share of the targets that are exactly `mass_value`, where that is not what is predicted; the predictions give "
         "it `mass_expected`.",
-        unit=SHARE, group="Calibration", asked="calibration", measured=True,
+        unit=SHARE,
     ),
-    Metric(
+    _of_calibration(
         "mass_expected", "share of a single value, predicted", "The share of `mass_value` that the predictions give.",
-        unit=SHARE, group="Calibration", asked="calibration", measured=True,
+        unit=SHARE,
     ),
-    Metric(
-        "mass_value", "single value", "The value whose share among the targets is the most wrong.",
-        unit=TARGET, group="Calibration", asked="calibration", measured=True,
+    _of_calibration(
+        "mass_value", "single value", "The value whose share among the targets is the most wrong.", unit=TARGET,
     ),
     *(
-        Metric(
+        _of_calibration(
             name, f"effect of {order}",
             f"Share of the {order} score's variance that the inputs explain: 0 if the version is true, of the order of "
             f"1 if it is useless, whatever the number of rows. {_ADVICE[order]}",
-            unit=SHARE, better="lower", interval=ROWS, group="Calibration", asked="calibration", measured=True,
-            influence=f"calibration_influence_{order}",
+            unit=SHARE, better="lower", interval=ROWS, influence=f"calibration_influence_{order}",
             margin=0.01,  # of the variance of the score: a spread wrong by a tenth has 0.015
             shown={"mlflow": 9, "over_time": 3} if order in ("bias", "spread") else {"over_time": 3},
         )
@@ -267,7 +250,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "1 - CRPS / CRPS of the distribution of all targets together, which ignores the input: 1 is perfect, 0 no "
         "better than that, negative worse.",
         unit=SHARE, better="higher", interval=ROWS, group="Score", asked="crps", terms=_crps_beside_marginal,
-        reduction=_skill,
+        reduction=lambda means: 1.0 - _ratio(means),
         shown={"mlflow": 1, "slices": 7},
     ),
     Metric(
@@ -321,7 +304,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "ece", "ECE",
         "Expected calibration error over the whole split. Near 0 does not mean that single predictions are right.",
         unit=SHARE, better="lower", interval=ROWS, group="Calibration", asked="ece", column="pit",
-        prepare=_below_levels, centers=tuple(even_levels().tolist()),
+        prepare=lambda pit: (pit <= even_levels()[:, None]).T, centers=tuple(even_levels().tolist()),
         margin=0.01,  # a share would vanish for a calibrated baseline
         shown={"headlines": 5, "mlflow": 11, "slices": 11, "compared": 4, "wins": 5},
     ),
@@ -366,7 +349,8 @@ DEFINITIONS: tuple[Metric, ...] = (
         "sharpness", "sharpness",
         "How wide the predictive distributions are; to be judged with coverage. Of several targets the root of "
         "the sum of their variances.",
-        unit=TARGET, group="Sharpness", asked="sharpness", value=_sharpness,
+        unit=TARGET, group="Sharpness", asked="sharpness",
+        value=lambda rows: sharpness_of(rows.columns["std"], rows.weights) if "std" in rows.columns else None,
     ),
     Metric(
         "actual_over_expected", "A/E",
