@@ -56,16 +56,13 @@ def fault_clause(fault: str, strength: float, shift: float, factor: float) -> st
     """A fault with its size as a clause: "the targets lie 0.4 predicted spreads above the predictions"."""
     if fault == "bias":
         side = "above" if strength > 0 else "below"
-        return f"the targets lie {shift_in_words(shift)} predicted spreads {side} the predictions"
+        # Bounded scores do not tell 5 predicted spreads from 140.
+        far = _number(abs(shift)) if abs(shift) < _FAR else f"{_FAR:.0f} or more"
+        return f"the targets lie {far} predicted spreads {side} the predictions"
     if fault == "spread":
         size = "small" if strength > 0 else "large"
         return f"the predicted spread is too {size} by a factor of {_factor(factor if strength > 0 else 1.0 / factor)}"
     return _SHAPES[fault][strength > 0]
-
-
-def shift_in_words(shift: float) -> str:
-    """A shift in predicted spreads: bounded scores do not tell 5 of them from 140."""
-    return _number(abs(shift)) if abs(shift) < _FAR else f"{_FAR:.0f} or more"
 
 
 def reading_clause(reading: GroupReading) -> str:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.pit import ORDERS
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, Column, ColumnRanges, blank, is_of_pictures
 from congruence.kernels.trust.judgement import BEYOND, WithholdingJudgement
 from congruence.kernels.trust.scorer import InputScores
 from congruence.kernels.trust.support import Support, SupportReading
-from congruence.tasks.sentences.calibration import shift_in_words
+from congruence.tasks.sentences.calibration import fault_clause, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,12 +24,6 @@ _SHARE = 0.25  # of the squared distance, below which a column is not named
 _NAMED = 2
 _CATEGORIES = 6
 _DIGITS, _PICTURE_DIGITS = 6, 4
-_SHAPES = {
-    ("skew", True): "targets near it reach further up than predicted",
-    ("skew", False): "targets near it reach further down than predicted",
-    ("tails", True): "targets near it have heavier tails than predicted",
-    ("tails", False): "targets near it have lighter tails than predicted",
-}
 
 
 @dataclass(frozen=True)
@@ -71,8 +64,9 @@ def reasons(support: Support, scores: InputScores, known: Rows, asked: Rows) -> 
             f"CCE {scores.cce[row]:.3g}, of a true version {scores.cce_expected[row]:.3g} "
             f"(p = {scores.cce_p_value[row]:.2g})"
         )
-        if scores.faults is not None and scores.wrong[row]:
-            there = f"{_fault_near(scores.faults, place)}; {there}"
+        if (faults := scores.faults) is not None and scores.wrong[row]:
+            sizes = (float(each[place]) for each in (faults.strength, faults.shift, faults.factor))
+            there = f"near it {fault_clause(ORDERS[int(faults.dominant[place])], *sizes)}; {there}"
         found[row] = there
     return found
 
@@ -155,25 +149,13 @@ def held(column: Column, digits: int = _DIGITS) -> str:
     names = sorted(map(_shown, column.categories))
     if len(names) > _CATEGORIES:
         return f"{', '.join(names[: _CATEGORIES - 1])} and {len(names) - _CATEGORIES + 1:,} other values"
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "nothing"
+    return listed(names) if names else "nothing"
 
 
 def _shown(value: Any, digits: int = _DIGITS) -> str:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
         return str(value)
     return f"{value:.{digits}g}"
-
-
-def _fault_near(reading: LocalReading, row: int) -> str:
-    """What is wrong at one input."""
-    name, is_positive = ORDERS[int(reading.dominant[row])], bool(reading.strength[row] > 0)
-    if name == "bias":
-        shift = float(reading.shift[row])
-        side = "above" if shift > 0 else "below"
-        return f"targets near it lie {shift_in_words(shift)} predicted spreads {side} predictions"
-    if name == "spread":
-        return f"targets near it spread {float(reading.factor[row]):.2g} times as far as predicted"
-    return _SHAPES[name, is_positive]
 
 
 def withholding_sentence(judgement: WithholdingJudgement) -> str:
