@@ -144,7 +144,7 @@ def score_version(
         tried = _preview(given, rows, protocol, requested, summary)
     if tried is not None:
         provenance["recalibration_preview"] = tried.as_plain()
-    del given
+    del given, numbers
     frame, design = row_frame(split, rows.reasons(), rows.valid), split.design()
     named = {ROW_GROUP: design.groups, ROW_TIME: design.time}
     frame = frame.assign(**{name: values for name, values in named.items() if values is not None})
@@ -155,7 +155,7 @@ def score_version(
     return Evaluation(
         model=version,
         split=SplitSummary(
-            split.name, split.digest, split.rows, len(numbers), split.settings.target_name, split.period
+            split.name, split.digest, split.rows, int(rows.valid.sum()), split.settings.target_name, split.period
         ),
         protocol=protocol,
         metrics=summary,

@@ -32,15 +32,7 @@ function openRow(row) {
   const difference = columns.get("difference").at[row], winner = difference < 0 ? data.label : everything.baseline;
   byId("row-title").textContent = `Row ${data.numbers[row]}: ${data.keys[row]}`;
   byId("row-winner").textContent = difference === 0 ? "Both score the same." : `${winner} scores better, by ${number(Math.abs(difference), 3)} (${data.score}).`;
-  byId("row-values").replaceChildren(
-    ...[...columns.values()].map((column) => {
-      const pair = document.createElement("div"), name = document.createElement("dt"), value = document.createElement("dd");
-      name.textContent = column.label;
-      value.textContent = text(column, row);
-      pair.append(name, value);
-      return pair;
-    }),
-  );
+  fillValues([...columns.values()], row);
   drawBoth(byId("law"), row);
   drawMap();
 }

@@ -41,7 +41,7 @@ function text(column, row) {
   return column.kind === "number" ? number(column.at[row]) : column.values[column.at[row]];
 }
 
-// A selection is {any: [[condition, ...], ...]}, see selections.py.
+// A selection is {any: [[condition, ...], ...]}, see report/evaluation.py.
 function meets(condition) {
   const column = columnOf(condition.column);
   if (!column) return () => false;

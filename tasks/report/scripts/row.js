@@ -93,20 +93,12 @@ function openRow(row) {
   const image = byId("row-picture");
   image.hidden = !picture;
   if (picture) image.src = picture;
-  const list = byId("row-values"), features = new Set(data.features);
+  const features = new Set(data.features);
   const ordered = [...columns.values()].sort((a, b) => features.has(b.name) - features.has(a.name));
   const near = (column) => ["mean", "target", "cce"].indexOf(column.name);
   ordered.sort((a, b) => near(b) - near(a));
   const named = new Set(), once = ordered.filter(({ label }) => !named.has(label) && named.add(label));
-  list.replaceChildren(
-    ...once.slice(0, 44).map((column) => {
-      const pair = document.createElement("div"), name = document.createElement("dt"), value = document.createElement("dd");
-      name.textContent = column.label;
-      value.textContent = text(column, row) || "none found";
-      pair.append(name, value);
-      return pair;
-    }),
-  );
+  fillValues(once.slice(0, 44), row);
   drawLaw(byId("law"), row);
   drawMap();
 }

@@ -55,3 +55,15 @@ function startRows() {
   for (const button of document.querySelectorAll("[data-open]")) button.addEventListener("click", () => openOf(button.dataset.open));
   listeners.push(drawRows, followSelection);
 }
+// What is known of the opened row, column by column.
+function fillValues(shown, row) {
+  byId("row-values").replaceChildren(
+    ...shown.map((column) => {
+      const pair = document.createElement("div"), name = document.createElement("dt"), value = document.createElement("dd");
+      name.textContent = column.label;
+      value.textContent = text(column, row) || "none found";
+      pair.append(name, value);
+      return pair;
+    }),
+  );
+}
