@@ -219,38 +219,27 @@ def interpretation_sentence(found: Interpretation) -> str:
     return sentences[verdict.reason]
 
 
+_FAULTS = {
+    "biased down": "The predictions are too low: outcomes lie {location} predictive standard deviations above them",
+    "biased up": "The predictions are too high: outcomes lie {below} predictive standard deviations below them",
+    "underdispersed": "The predictive distribution is too narrow: outcomes spread {spread} times as wide as it says",
+    "overdispersed": "The predictive distribution is too wide: outcomes spread {spread} times as wide as it says",
+    "skewed right": "The outcomes are skewed to the right: L-skewness {skewness}",
+    "skewed left": "The outcomes are skewed to the left: L-skewness {skewness}",
+    "light-tailed": "The outcomes are flatter than predicted: L-kurtosis {tails} against a normal's 0",
+    "heavy-tailed": "The tails are heavier than predicted: L-kurtosis {tails} above a normal",
+}
+
+
 def _fault(kind: str, found: Interpretation) -> str:
-    measures = {name: _interval_of_law(each) for name, each in found.measures.items()}
-    if kind == "biased down":
-        size = measures["location"]
-        return f"The predictions are too low: outcomes lie {size} predictive standard deviations above them"
-    if kind == "biased up":
-        location = found.measures["location"]
-        size = _interval_of_law(Estimate(-location.value, -location.high, -location.low))
-        return f"The predictions are too high: outcomes lie {size} predictive standard deviations below them"
-    if kind in ("underdispersed", "overdispersed"):
-        size = "narrow" if kind == "underdispersed" else "wide"
-        return (
-            f"The predictive distribution is too {size}: outcomes spread {measures['spread']} times as wide as it says"
-        )
-    if kind.startswith("skewed"):
-        side = kind.removeprefix("skewed ")
-        return f"The outcomes are skewed to the {side}: L-skewness {measures['skewness']}"
-    if kind == "light-tailed":
-        return f"The outcomes are flatter than predicted: L-kurtosis {measures['tails']} against a normal's 0"
-    if kind == "heavy-tailed":
-        return f"The tails are heavier than predicted: L-kurtosis {measures['tails']} above a normal"
-    return f"The predictive distribution lacks a mode{_places(found.modes)}"
-
-
-def _interval_of_law(estimate: Estimate) -> str:
-    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
-
-
-def _places(modes: Sequence[float]) -> str:
-    if len(modes) < 2:
-        return ""
-    return ": outcomes gather at " + " and ".join(f"{mode:+.2f}" for mode in modes) + " predictive standard deviations"
+    if kind not in _FAULTS:
+        modes = " and ".join(f"{mode:+.2f}" for mode in found.modes)
+        gather = f": outcomes gather at {modes} predictive standard deviations" if len(found.modes) > 1 else ""
+        return f"The predictive distribution lacks a mode{gather}"
+    location = found.measures["location"]
+    measures = {**found.measures, "below": Estimate(-location.value, -location.high, -location.low)}
+    said = {name: f"{each.value:.2f} [{each.low:.2f}, {each.high:.2f}]" for name, each in measures.items()}
+    return _FAULTS[kind].format(**said)
 
 
 _BOUND = re.compile(r"^(?P<name>.+?)(?P<mostly> mostly)? (?P<side>up to|from|above|below) (?P<end>[-+\d.e]+)$")
