@@ -17,7 +17,6 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.correlation import hold_out
-from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.recalibration.fit import RehearsalSplit, recalibration_rehearsal, rehearsal_split
 from congruence.kernels.recalibration.recalibration_map import RecalibrationMap
@@ -29,6 +28,7 @@ from congruence.tasks.scores.evaluation import (
     MetricValue,
     verdict_of,
 )
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.sentences.calibration import WORTH_IT, CorrectionPreview, PreviewRow, significant
 
 NAME_WHAT_ROWS_SHARE = (
@@ -133,62 +133,49 @@ def percent(share: float) -> str:
     return f"{100.0 * share:.{0 if abs(share) >= 0.02 else 1}f} %"
 
 
-def is_wanted(
-    requested: tuple[str, ...], metrics: dict[str, MetricValue], targets: Array, predictive: Distribution
-) -> bool:
+def is_wanted(requested: tuple[str, ...], metrics: Mapping[str, MetricValue], rows: Rows) -> bool:
     """Whether a preview is asked for, a fault was found, and the laws are such that they can be recalibrated."""
-    correctable = targets.ndim == 1 and bool(np.any(predictive.std() > 0.0))
+    correctable = rows.is_scalar and bool(np.any(rows.predictive.std() > 0.0))
     return "recalibration" in requested and verdict_of(metrics).is_wrong and correctable
 
 
-def rows_to_try(keys: Array, seed: int, dependence: RowDependence | None = None) -> tuple[Array, Array]:
+def rows_to_try(rows: Rows) -> tuple[Array, Array]:
     """Numbers of the rows that a preview looks at, and which of these are for fitting.
 
     Of rows that depend on each other whole groups, or the rows beside the cut of time, as many as there may be.
     """
-    parts = hold_out(keys, dependence)
+    dependence = rows.dependence
+    parts = hold_out(rows.names, dependence)
     beside_cut = dependence is not None and dependence.groups is None
     if dependence is not None and beside_cut:
         order = np.argsort(np.asarray(dependence.time), kind="stable")
     else:
-        named = keys if dependence is None else dependence.groups
-        order = np.argsort(keyed_uniforms(named, seed, _PURPOSE), kind="stable")
+        named = rows.names if dependence is None else dependence.groups
+        order = np.argsort(keyed_uniforms(named, rows.seed, _PURPOSE), kind="stable")
     first, second = order[parts.fitting[order]], order[parts.held_out[order]]
     first = first[-ROWS:] if beside_cut else first[:ROWS]
     chosen = np.sort(np.concatenate([first, second[:ROWS]]))
     return chosen, parts.fitting[chosen]
 
 
-def preview(
-    protocol: EvaluationProtocol,
-    embeddings: Array,
-    targets: Array,
-    predictive: Distribution,
-    keys: Array,
-    half: Array,
-    seed: int,
-    dependence: RowDependence | None = None,
-) -> CorrectionPreview | None:
+def preview(protocol: EvaluationProtocol, rows: Rows, embeddings: Array, half: Array) -> CorrectionPreview | None:
     """Fit on the rows of ``half`` and judge on the others; None where they are too few, or it does harm there.
 
     Args:
         protocol: with its input kernel and lambda.
+        rows: n of one target each.
         embeddings: (n, d), as the encoder gave them.
-        targets: (n,).
-        predictive: n laws of one target.
-        keys: one per row.
         half: which are for fitting, (n,).
-        seed: of the fit and of randomised PIT values.
-        dependence: which of the n rows depend on each other.
     """
+    targets, predictive, seed = rows.targets, rows.predictive, rows.seed
     if min(int(half.sum()), int((~half).sum())) < FEWEST or getattr(predictive, "values", np.ones((1, 2))).shape[1] < 2:
         return None
     if min(np.ptp(targets[half]), np.ptp(targets[~half])) == 0.0:  # rare events, of which a half has none
         return None
     x = protocol.apply(np.asarray(embeddings, dtype=np.float64))
-    split = _split_of(x, half, protocol, seed, dependence)
+    split = _split_of(x, half, protocol, seed, rows.dependence)
     try:
-        tried = recalibration_rehearsal(split, targets, predictive, seed=seed, keys=keys)
+        tried = recalibration_rehearsal(split, targets, predictive, seed=seed, keys=rows.names)
     except TooFewBlocksError:
         return None
     found = [(word, tried.changes[name]) for name, word in _WORDS.items() if name in tried.changes]

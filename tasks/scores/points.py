@@ -328,10 +328,10 @@ def correlated_rows(
         reading: at the rows of ``runs_looked_at``, where there is one.
         embeddings: (n, d), for identical inputs; None where they are too many.
     """
+    rows = runs_looked_at(len(given.targets))
+    if len(rows) < len(given.targets):
+        given = given[rows]
     targets, predictive, keys, labels = given.targets, given.predictive, given.names, given.labels
-    rows = runs_looked_at(len(targets))
-    if len(rows) < len(targets):
-        targets, predictive, keys, labels = targets[rows], predictive[rows], keys[rows], labels.iloc[rows]
     scores = dependence_scores(targets, predictive)
     if reading is not None:
         scores -= reading.scores

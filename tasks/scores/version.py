@@ -315,26 +315,26 @@ def _if_honest(given: Rows) -> dict[str, Array]:
 
     The rows are the same for every version, so that two of them can be set side by side.
     """
-    targets, keys, blocks = given.targets, given.names, given.found
-    if targets.ndim > 1 or blocks.refused or not np.any(given.predictive.std() > 0.0):
+    n, blocks = len(given.targets), given.found
+    if given.targets.ndim > 1 or blocks.refused or not np.any(given.predictive.std() > 0.0):
         return {}
-    n = len(targets)
     chosen = np.arange(n)
     if n > HONEST_ROWS and given.dependence is not None:
         chosen = sample(given.dependence, HONEST_ROWS, given.seed, RECALIBRATED["crps"])
     elif n > HONEST_ROWS:
-        order = np.argsort(keyed_uniforms(keys, given.seed, RECALIBRATED["crps"]), kind="stable")
+        order = np.argsort(keyed_uniforms(given.names, given.seed, RECALIBRATED["crps"]), kind="stable")
         chosen = np.sort(order[:HONEST_ROWS])
     if len(chosen) < FEWEST_HONEST:
         return {}
-    within = None if blocks.blocks is None else blocks.blocks.of_rows(chosen)
-    kept = targets[chosen], given.predictive[chosen]
-    gains = recalibration_gains(*kept, keys=keys[chosen], seed=given.seed, blocks=within)
+    some = given[chosen]
+    gains = recalibration_gains(
+        some.targets, some.predictive, keys=some.names, seed=given.seed, blocks=some.found.blocks
+    )
     found = {}
     for (column, name), gain in zip(RECALIBRATED.items(), gains, strict=True):
         if column in given.columns and not np.isnan(gain).all():
             found[name] = np.full(n, np.nan)
-            found[name][chosen] = given.columns[column][chosen] - gain
+            found[name][chosen] = some.columns[column] - gain
     return found
 
 
@@ -345,13 +345,10 @@ def _preview(
     requested: tuple[str, ...],
     metrics: dict[str, MetricValue],
 ) -> CorrectionPreview | None:
-    predictive, targets, dependence = given.predictive, given.targets, given.dependence
-    if not is_wanted(requested, metrics, targets, predictive):
+    if not is_wanted(requested, metrics, given):
         return None
-    chosen, half = rows_to_try(given.names, given.seed, dependence)
-    tried = None if dependence is None else dependence.of_rows(chosen)
-    of_rows = rows.embeddings_of(chosen), targets[chosen], predictive[chosen], given.names[chosen]
-    return preview(protocol, *of_rows, half, given.seed, tried)
+    chosen, half = rows_to_try(given)
+    return preview(protocol, given[chosen], rows.embeddings_of(chosen), half)
 
 
 def target_names(split: SplitRows, count: int) -> list[str]:

@@ -208,14 +208,12 @@ def test_a_preview_judges_by_blocks_and_holds_out_rows_that_depend_on_none_of_th
     values = np.arange(N) % 60 if column == "row_group" else np.arange(N)[::-1]
     dependence = dependence_of(pd.DataFrame({column: values}))
     assert dependence is not None
-    chosen, half = rows_to_try(np.arange(N), 0, dependence)
+    rows = Rows({}, hourly(2, 0.3) + 1.0, LAW, dependence=dependence)
+    chosen, half = rows_to_try(rows)
     fitted, judged = values[chosen[half]], values[chosen[~half]]
     assert not set(fitted) & set(judged)
     assert column == "row_group" or judged.min() - fitted.max() >= N // FEWEST_BLOCKS
-    tried, alone = (
-        preview(EXACT, X[chosen], hourly(2, 0.3)[chosen] + 1.0, LAW[chosen], np.arange(N)[chosen], half, 0, known)
-        for known in (dependence.of_rows(chosen), None)
-    )
+    tried, alone = (preview(EXACT, each[chosen], X[chosen], half) for each in (rows, Rows({}, rows.targets, LAW)))
     assert alone is not None
     assert tried is not None
     found, without = ({row.name: row for row in each.table} for each in (tried, alone))
@@ -225,8 +223,6 @@ def test_a_preview_judges_by_blocks_and_holds_out_rows_that_depend_on_none_of_th
 
 def test_fewer_than_ten_groups_are_previewed_by_nobody() -> None:
     dependence = dependence_of(pd.DataFrame({"row_group": np.arange(N) % 12}))
-    chosen, half = rows_to_try(np.arange(N), 0, dependence)
-    assert dependence is not None
-    y = hourly(2) + 1.0
-    known = dependence.of_rows(chosen)
-    assert preview(EXACT, X[chosen], y[chosen], LAW[chosen], np.arange(N)[chosen], half, 0, known) is None
+    rows = Rows({}, hourly(2) + 1.0, LAW, dependence=dependence)
+    chosen, half = rows_to_try(rows)
+    assert preview(EXACT, rows[chosen], X[chosen], half) is None

@@ -28,6 +28,7 @@ from congruence.kernels.protocol import ECAI, EvaluationProtocol
 from congruence.kernels.recalibration import fit as recalibration
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.scores import correction
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import ClusterSettings
 from congruence.tasks.solving import measurement, solve
@@ -279,14 +280,15 @@ def test_a_preview_makes_the_inputs_systems_once_and_fits_each_shift_and_spread_
     counted(monkeypatch, recalibration, "fit_moves", calls)
     counted(monkeypatch, recalibration, "fit_shape", calls)
     half = np.arange(240) % 2 == 0
-    first = correction.preview(EXACT, AT, SEEN, NARROW, KEYS, half, 5)
-    again = correction.preview(EXACT, AT, SEEN, NARROW, KEYS, half, 5)
+    rows = Rows({}, SEEN, NARROW, seed=5, keys=KEYS)
+    first = correction.preview(EXACT, rows, AT, half)
+    again = correction.preview(EXACT, rows, AT, half)
     assert first == again
     assert calls["rehearsal_split"] == 1
     # 5 folds of 6 shifts, 6 spreads and 6 shapes: shapes, and one of the spreads, move as has been fitted already.
     assert calls["fit_shape"] == 2 * 90
     assert calls["fit_moves"] <= 2 * 60
-    correction.preview(EXACT, AT[::-1], SEEN, NARROW, KEYS, half, 5)
+    correction.preview(EXACT, rows, AT[::-1], half)
     assert calls["rehearsal_split"] == 2
 
 

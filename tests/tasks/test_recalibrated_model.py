@@ -37,6 +37,7 @@ from congruence.tasks.report.page import render
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.sentences.calibration import PreviewRow, judgement
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
 
@@ -189,7 +190,7 @@ def test_halves_follow_the_keys_alone() -> None:
     assert 0.47 < half.mean() < 0.53
     order = np.random.default_rng(0).permutation(12_000)
     np.testing.assert_array_equal(hold_out(keys[order]).fitting, half[order])
-    chosen, fitting = rows_to_try(keys, seed=0)
+    chosen, fitting = rows_to_try(Rows({}, np.zeros(12_000), Normal(np.zeros(12_000), 1.0), keys=keys))
     assert (int(fitting.sum()), int((~fitting).sum())) == (4000, 4000)
     np.testing.assert_array_equal(half[chosen], fitting)
 
@@ -214,9 +215,10 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     rng = np.random.default_rng(3)
     x = rng.normal(size=(700, 3))
     y = x[:, 0] + rng.normal(size=700)
-    law, keys = Normal(x[:, 0], np.full(700, 0.5)), np.arange(700)
-    chosen, half = rows_to_try(keys, 0)
-    tried = preview(EXACT, x[chosen], y[chosen], law[chosen], keys[chosen], half, 0)
+    law = Normal(x[:, 0], np.full(700, 0.5))
+    rows = Rows({}, y, law)
+    chosen, half = rows_to_try(rows)
+    tried = preview(EXACT, rows[chosen], x[chosen], half)
     assert tried is not None
     assert tried.rows + tried.fitted_on == 700
     table = {row.name: row for row in tried.table}
@@ -229,8 +231,8 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     assert table["CCE"].then < 0.5 * table["CCE"].now
     assert table["calibration p"].now < 0.001
     assert tried.said.startswith("spreads multiplied by")
-    draws = [Samples(law.loc[:, None] + 0.5 * rng.normal(size=(700, count)))[chosen] for count in (10, 200)]
-    few, many = (preview(EXACT, x[chosen], y[chosen], each, keys[chosen], half, 0) for each in draws)
+    draws = [Samples(law.loc[:, None] + 0.5 * rng.normal(size=(700, count))) for count in (10, 200)]
+    few, many = (preview(EXACT, Rows({}, y, each)[chosen], x[chosen], half) for each in draws)
     assert few.said.endswith("; its CRPS reads too low, as the 10 draws of a row move together")
     assert "CRPS" not in many.said
     page = render("what_to_do.html", preview=tried, model=ModelVersion("angle", "3", "models:/angle/3"))
@@ -246,17 +248,15 @@ def test_what_gets_worse_is_said_too() -> None:
 
 
 def test_a_preview_is_made_only_where_a_fault_was_found_and_can_be_mended() -> None:
-    law, y = Normal([0.0, 1.0], [1.0, 1.0]), np.array([0.0, 1.0])
+    law = Normal([0.0, 1.0], [1.0, 1.0])
+    rows = Rows({}, np.array([0.0, 1.0]), law)
     found, none = {"calibration_p_value": MetricValue(0.02)}, {"calibration_p_value": MetricValue(0.06)}
     asked = ("cce", "calibration", "recalibration")
-    assert is_wanted(asked, found, y, law)
-    assert not is_wanted(asked, none, y, law)
-    assert not is_wanted(asked, {}, y, law)
-    assert not is_wanted(asked[:2], found, y, law)
-    assert not is_wanted(asked, found, np.zeros((2, 2)), law)
-    few = preview(EXACT, np.eye(2), y, law, np.arange(2), np.array([True, False]), 0)
-    assert few is None
-    assert (
-        preview(EXACT, np.eye(200), np.zeros(200), Samples(np.zeros((200, 1))), np.arange(200), np.arange(200) < 99, 0)
-        is None
-    )
+    assert is_wanted(asked, found, rows)
+    assert not is_wanted(asked, none, rows)
+    assert not is_wanted(asked, {}, rows)
+    assert not is_wanted(asked[:2], found, rows)
+    assert not is_wanted(asked, found, Rows({}, np.zeros((2, 2)), law))
+    assert preview(EXACT, rows, np.eye(2), np.array([True, False])) is None
+    alike = Rows({}, np.zeros(200), Samples(np.zeros((200, 1))))
+    assert preview(EXACT, alike, np.eye(200), np.arange(200) < 99) is None

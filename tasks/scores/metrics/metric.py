@@ -185,6 +185,21 @@ class Rows:
     whole: Rows | None = None
     part: slice = field(default_factory=lambda: slice(None))
 
+    def __getitem__(self, rows: Array) -> Rows:
+        """Some of the rows by their numbers, as rows of their own."""
+        blocks = None if self.found.blocks is None else self.found.blocks.of_rows(rows)
+        return replace(
+            self,
+            columns={name: values[rows] for name, values in self.columns.items()},
+            targets=self.targets[rows],
+            predictive=self.predictive[rows],
+            weights=None if self.weights is None else self.weights[rows],
+            found=replace(self.found, blocks=blocks),
+            keys=self.names[rows],
+            labels=self.labels if self.labels.empty else self.labels.iloc[rows],
+            dependence=None if self.dependence is None else self.dependence.of_rows(rows),
+        )
+
     def block(self, part: slice) -> Rows:
         """Returns the rows of a ``part`` with what metrics read, which know what all rows say together."""
         return replace(
@@ -248,13 +263,11 @@ class Rows:
         """The quantile scores taken apart by level; of more than 10,000 rows, of as many at random."""
         from congruence.kernels.score_parts import crps_decomposition
 
-        predictive, targets, weights = self.predictive, self.targets, self.weights
-        if len(targets) > DECOMPOSED_ROWS:
+        some = self
+        if len(self.targets) > DECOMPOSED_ROWS:
             draw = stream(self.seed, "rows of the score decomposition")
-            rows = np.sort(draw.choice(len(targets), DECOMPOSED_ROWS, replace=False))
-            predictive, targets = predictive[rows], targets[rows]
-            weights = None if weights is None else weights[rows]
-        return crps_decomposition(targets, predictive, weights=weights)
+            some = self[np.sort(draw.choice(len(self.targets), DECOMPOSED_ROWS, replace=False))]
+        return crps_decomposition(some.targets, some.predictive, weights=some.weights)
 
     @cached_property
     def kernel_calibration(self) -> dict[str, float]:
@@ -266,24 +279,23 @@ class Rows:
         ``weights`` have the weighted estimate, NaN where fewer than two count; the test is of rows as they are.
         """
         draw = stream(self.seed, "rows of the kernel calibration error")
-        rows = draw.permutation(len(self.targets))[:PAIRED_ROWS]
-        blocks = None if self.found.blocks is None else self.found.blocks.of_rows(rows)
+        some = self[draw.permutation(len(self.targets))[:PAIRED_ROWS]]
+        law, blocks, weights = some.predictive, some.found.blocks, some.weights
         with step("kernel calibration error", 2, "parts") as advance:
-            law, outcomes = self.predictive[rows], self.targets[rows]
             _, counts = np.unique(np.column_stack([law.mean(), law.std()]), axis=0, return_counts=True)
             # Where most predictions are the same one, their median distance is 0 and any scale will do.
-            scale = None if np.sum((counts / len(rows)) ** 2) < 0.4 else 1.0
+            scale = None if np.sum((counts / len(law)) ** 2) < 0.4 else 1.0
             has_spread = self.is_scalar and bool(np.isfinite(law.std()).all())
             kernel = Wasserstein(scale) if has_spread else MaximumMeanDiscrepancy(scale)
-            terms = pair_terms(law, outcomes, kernel)  # the quantiles of a mixture cost more than what follows
+            terms = pair_terms(law, some.targets, kernel)  # the quantiles of a mixture cost more than what follows
             advance(1)
             if blocks is not None and blocks.count < FEWEST_BLOCKS:
                 estimate, p_value = pair_estimate(terms, reach=REACH), float("nan")
             else:
                 test = asymptotic_test(terms, seed=self.seed, blocks=blocks, reach=REACH)
                 estimate, p_value = test.estimate, test.p_value
-            if self.weights is not None:
-                counted, weights = np.flatnonzero(self.weights[rows]), self.weights[rows]
+            if weights is not None:
+                counted = np.flatnonzero(weights)
                 estimate = float("nan")
                 if len(counted) >= 2:
                     estimate = pair_estimate(terms.of_rows(counted), weights=weights[counted], reach=REACH)
