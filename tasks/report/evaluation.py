@@ -64,7 +64,8 @@ def headlines(evaluation: Evaluation, beside: tuple[str, Mapping[str, MetricValu
                 comment += f"; {significant(beside[1]['crps_mean'].value)} of {beside[0]}, the baseline"
         found.append(Headline("crps_skill", "Skill against ignoring the input", *_in_percent(skill), comment))
     if (coverage := metrics.get("coverage_90")) is not None:
-        right, worst = coverage_if_true(evaluation), worst_coverage(evaluation)
+        right = coverage_if_true(evaluation)
+        worst = worst_coverage(evaluation, right)
         comment = f"{share_of(right)} is right{'' if round(right, 3) == 0.9 else ', as some values have masses'}"
         comment += "" if worst is None else f"; worst: {share_of(worst[1])} {worst[0]}"
         found.append(Headline("coverage_90", "90 % intervals hold", *_in_percent(coverage), comment))
@@ -86,8 +87,11 @@ def coverage_if_true(evaluation: Evaluation) -> float:
     return float(np.mean(predictive.cdf(high) - predictive.cdf_left(low)))
 
 
-def worst_coverage(evaluation: Evaluation) -> tuple[str, float] | None:
-    """The slice, or region where there are none, whose 90 % intervals hold the share farthest from .9 beyond chance."""
+def worst_coverage(evaluation: Evaluation, right: float = 0.9) -> tuple[str, float] | None:
+    """The slice, or region where there are none, whose 90 % intervals hold the share farthest from .9 beyond chance.
+
+    ``right``: what those of a true version hold.
+    """
     slices, held = evaluation.slices, dict[str, tuple[float, int]]()
     if "coverage_90" in slices:
         names = "where " + slices["slice"].astype(str) + " is " + slices["value"].astype(str)
@@ -97,7 +101,6 @@ def worst_coverage(evaluation: Evaluation) -> tuple[str, float] | None:
         inside = (scores["pit"] - 0.5).abs() <= 0.45
         groups = inside.groupby(scores[REGION], observed=True).agg(["mean", "size"])
         held = {place_in_words(str(name)): (share, size) for name, share, size in groups.itertuples()}
-    right = coverage_if_true(evaluation)
     chance = 1.96 * (right * (1.0 - right)) ** 0.5
     told = [(abs(share - right) - chance / size**0.5, name) for name, (share, size) in held.items() if size >= FEWEST]
     worst = max(told, default=(0.0, ""))[1]
