@@ -343,8 +343,8 @@ def test_missing_and_infinite_values_and_constant_columns_do_no_harm() -> None:
     table.loc[5, "city"] = None
     pit, ones = rng.uniform(size=ROWS) ** np.where(table["age"] > 40, 2, 1), np.ones(ROWS)
     assert segments_in(table, pit, ones, ones)[0].name.startswith("age ")
-    assert segments_in(table[["nothing"]], pit, ones, ones) == []
-    assert segments_in(table.head(100), pit[:100], ones[:100], ones[:100]) == []
+    assert segments_in(table[["nothing"]], pit, ones, ones) == ()
+    assert segments_in(table.head(100), pit[:100], ones[:100], ones[:100]) == ()
 
 
 @pytest.fixture(scope="module")
