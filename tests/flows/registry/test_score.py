@@ -53,7 +53,7 @@ def test_every_input_is_scored_and_the_wrong_half_withheld(scored: ScoredInputs)
     assert withheld.sum() == scored.reliability.withheld
     assert scores.loc[right, "cce"].median() > 2 * scores.loc[~right, "cce"].median()
     reasons = scores.loc[withheld & usual & right, "reason"]
-    assert reasons.str.contains("predicted spreads above predictions").mean() > 0.9
+    assert reasons.str.contains("predicted spreads above the predictions").mean() > 0.9
     assert scores.loc[~withheld, "reason"].eq("").all()
     table = pd.read_csv(scored.folder / "scores.csv")
     assert tuple(table.columns) == TABLE
