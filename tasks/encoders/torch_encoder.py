@@ -13,8 +13,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from congruence.kernels.errors import BudgetError, CongruenceError, InvalidInputError
-from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, BatchSearch, Encoder, InputKind, search_batch_size
+from congruence.tasks.encoders.base import BatchSearch, Encoder, InputKind, search_batch_size
 from congruence.tasks.encoders.images import DECODING, decode_image
 from congruence.tasks.runtime.files import text_digest
 from congruence.tasks.settings.sections import EncoderSettings
@@ -81,87 +80,40 @@ class PixelPreprocessing:
         return self._placed[device]
 
 
-@dataclass
-class _Slot:
-    """Buffers of one batch: pinned on the host, on the device, and the embeddings' way back."""
-
-    host: torch.Tensor = field(repr=False)
-    device: torch.Tensor = field(repr=False)
-    copied: Any = field(repr=False)
-    computed: Any = field(repr=False)
-    back: torch.Tensor | None = field(default=None, repr=False)
-    rows: int = 0
-    waited: bool = True
-
-
 class DevicePipeline:
-    """Runs ``forward``, from a batch on the device to its embeddings, on batches of equal rows on a CUDA device."""
+    """Runs ``forward``, from a batch on the device to its embeddings, on a CUDA device while another batch is copied.
+
+    Pinned memory and that of the device are torch's own, which keeps what one batch leaves for the next.
+    """
 
     def __init__(self, device: torch.device, forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._device = device
         self._forward = forward
         self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._slots: list[_Slot] = []
-        self._next = 0
 
     def begin(self, rows: list[torch.Tensor]) -> Callable[[], NDArray[np.float32]]:
-        """Start on a batch; the function that waits for its embeddings (rows, dimension), float32.
-
-        The batch begun ``BATCHES_IN_FLIGHT`` before this one must have been waited for.
-        """
-        slot = self._slot(rows)
-        count = len(rows)
-        slot.copied.synchronize()  # the copy out of the pinned buffer two batches ago
-        torch.stack(rows, out=slot.host[:count])
+        """Start on a batch; the function that waits for its embeddings (rows, dimension), float32."""
+        host = self._pinned((len(rows), *rows[0].shape), rows[0].dtype)
+        torch.stack(rows, out=host)
         compute = torch.cuda.current_stream(self._device)
         with torch.cuda.stream(self._copies):
-            self._copies.wait_event(slot.computed)
-            slot.device[:count].copy_(slot.host[:count], non_blocking=True)
-            slot.copied.record(self._copies)
-        compute.wait_event(slot.copied)
-        embeddings = self._forward(slot.device[:count]).float()
-        if slot.back is None or slot.back.shape[1:] != embeddings.shape[1:]:
-            shape = (len(slot.host), *embeddings.shape[1:])
-            slot.back = torch.empty(shape, dtype=torch.float32, pin_memory=slot.host.is_pinned())
-        slot.back[:count].copy_(embeddings, non_blocking=True)
-        slot.computed.record(compute)
-        slot.rows, slot.waited = count, False
-        return lambda: self._result(slot)
-
-    def drain(self) -> None:
-        """Wait for everything that was begun; the results stay where they are until they are asked for."""
-        torch.cuda.synchronize(self._device)
-
-    def release(self) -> None:
-        """Let go of all buffers, once nothing is copied; results that are not asked for yet keep their own."""
-        self.drain()
-        self._slots, self._next = [], 0
+            batch = host.to(self._device, non_blocking=True)
+        compute.wait_stream(self._copies)
+        embeddings = self._forward(batch).float()
+        back = self._pinned(tuple(embeddings.shape), torch.float32)
+        back.copy_(embeddings, non_blocking=True)
+        computed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        computed.record(compute)
+        return partial(self._result, computed, back, host, batch)
 
     @staticmethod
-    def _result(slot: _Slot) -> NDArray[np.float32]:
-        slot.computed.synchronize()
-        assert slot.back is not None
-        slot.waited = True
-        return np.array(slot.back[: slot.rows].numpy())
+    def _result(computed: Any, back: torch.Tensor, *_in_use: torch.Tensor) -> NDArray[np.float32]:
+        """Once it is computed; until then no other batch may have the memory of this one."""
+        computed.synchronize()
+        return np.array(back.numpy())
 
-    def _slot(self, rows: list[torch.Tensor]) -> _Slot:
-        """The slot whose turn it is, made or made larger where rows do not fit it."""
-        shape, dtype = tuple(rows[0].shape), rows[0].dtype
-        if len(self._slots) < BATCHES_IN_FLIGHT:
-            self._slots.insert(self._next, self._made(len(rows), shape, dtype))
-        slot = self._slots[self._next]
-        assert slot.waited, "a batch was begun before the one in its place was waited for"
-        if len(slot.host) < len(rows) or tuple(slot.host.shape[1:]) != shape or slot.host.dtype != dtype:
-            slot.computed.synchronize()
-            slot = self._slots[self._next] = self._made(len(rows), shape, dtype)
-        self._next = (self._next + 1) % BATCHES_IN_FLIGHT
-        return slot
-
-    def _made(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> _Slot:
-        host = torch.empty((count, *shape), dtype=dtype, pin_memory=self._device.type == "cuda")
-        device = torch.empty((count, *shape), dtype=dtype, device=self._device)
-        copied, computed = (torch.cuda.Event() for _ in range(2))  # type: ignore[no-untyped-call]
-        return _Slot(host, device, copied, computed)
+    def _pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, pin_memory=self._device.type == "cuda")
 
 
 logger = logging.getLogger(__name__)
@@ -326,7 +278,6 @@ class TorchEncoder(Encoder):
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-        self._pipeline.drain()
         self._release()
         parts = self.encode(batch)
         return lambda: parts
@@ -348,7 +299,7 @@ class TorchEncoder(Encoder):
     def _release(self) -> None:
         """Give memory that torch keeps for later back to the card; an allocator of others may not know how."""
         if self.device.type == "cuda":
-            self._pipeline.release()
+            torch.cuda.synchronize(self.device)  # what is in flight ends first
             with suppress(RuntimeError):
                 torch.cuda.empty_cache()
 

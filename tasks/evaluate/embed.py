@@ -6,7 +6,6 @@ Every row is accounted for.
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,18 +36,6 @@ from congruence.tasks.store.objects import store_header
 _WAITING_SHARDS = 2
 
 
-@dataclass(frozen=True)
-class ShardReport:
-    """What became of one shard. ``waiting`` is the part of ``seconds`` in which the encoder had nothing to do."""
-
-    rows: int
-    valid_rows: int
-    embedded: bool
-    """False where the store held the shard already."""
-    seconds: float
-    waiting: float
-
-
 def embed_each(
     split: Split,
     shards: Sequence[Shard],
@@ -58,7 +45,7 @@ def embed_each(
     batch_size: int | None = None,
     threads: int | None = None,
     prefetch_batches: int = 3,
-) -> list[ShardReport]:
+) -> None:
     """Embed the rows of some shards into ``store``, except of those that are there.
 
     Rows are read and decoded by ``threads`` (default: one per usable core) at most ``prefetch_batches`` batches ahead
@@ -71,35 +58,26 @@ def embed_each(
     A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
     network, the disk, the device) is raised, and nothing of an unfinished shard counts as done.
     """
-    done = {
-        shard.index: _held_report(shard, store)
+    pending = [
+        _Pending(shard, encoder.dimension)
         for shard in shards
-        if store.is_done(shard) or store.adopt(shard, **_beside(split, shard))
-    }
-    pending = [_Pending(shard, encoder.dimension) for shard in shards if shard.index not in done]
+        if not (store.is_done(shard) or store.adopt(shard, **_beside(split, shard)))
+    ]
     with _Writer(split, store) as writer:
         if encoder.encode_matrix is not None and split.settings.input_kind == "features":
             for each in pending:
-                each.waiting = _embed_features(split, each.shard, encoder, each.embeddings, each.invalid)
+                _embed_features(split, each.shard, encoder, each.embeddings, each.invalid)
                 writer.write(each)
         elif pending:
             reading = (
                 (each, row, read) for each in pending for row, read in enumerate(split.input_readers(each.shard))
             )
             _embed_rows(pending, reading, encoder, writer, batch_size, threads, prefetch_batches)
-    reports = done | writer.reports
-    return [reports[shard.index] for shard in shards]
 
 
 def _beside(split: Split, shard: Shard) -> dict[str, Any]:
     """What is kept beside the embeddings of a shard."""
     return {"keys": split.keys(shard), "targets": split.targets(shard)}
-
-
-def _held_report(shard: Shard, store: EmbeddingStore) -> ShardReport:
-    started = time.perf_counter()
-    invalid = len(store.reasons(slice(shard.start, shard.stop)))
-    return ShardReport(shard.rows, shard.rows - invalid, False, _since(started), 0.0)
 
 
 class _Pending:
@@ -109,8 +87,6 @@ class _Pending:
         self.shard = shard
         self.dimension = dimension
         self.invalid: dict[int, str] = {}
-        self.waiting = 0.0
-        self.started = time.perf_counter()
 
     @cached_property
     def embeddings(self) -> npt.NDArray[np.float32]:
@@ -125,7 +101,6 @@ class _Writer:
         self._split, self._store = split, store
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="write-behind")
         self._writing: deque[Future[None]] = deque()
-        self.reports: dict[int, ShardReport] = {}
 
     def __enter__(self) -> _Writer:
         return self
@@ -144,16 +119,10 @@ class _Writer:
         self._writing.append(self._pool.submit(self._write, each))
 
     def _write(self, each: _Pending) -> None:
-        shard, embeddings, invalid = each.shard, each.embeddings, each.invalid
-        valid = np.ones(shard.rows, dtype=bool)
-        valid[list(invalid)] = False
-        for row in np.flatnonzero(valid & ~np.isfinite(embeddings).all(axis=1)).tolist():
-            valid[row] = False
-            invalid[row] = "the encoder's output is not finite"
-        self._store.write(shard, embeddings, invalid, **_beside(self._split, shard))
-        del each.embeddings, embeddings
-        count = int(valid.sum())
-        self.reports[shard.index] = ShardReport(shard.rows, count, True, _since(each.started), each.waiting)
+        for row in np.flatnonzero(~np.isfinite(each.embeddings).all(axis=1)).tolist():
+            each.invalid.setdefault(row, "the encoder's output is not finite")
+        self._store.write(each.shard, each.embeddings, each.invalid, **_beside(self._split, each.shard))
+        del each.embeddings
 
 
 def _embed_rows(
@@ -178,11 +147,8 @@ def _embed_rows(
             writer.write(each)
 
     depth = prefetch_batches * (batch_size or encoder.batch_size)
-    following = iter(pending[1:])
     with _Prefetch(reading, encoder, threads or usable_cores(), depth) as decoded_rows:
-        asked = pending[0].started = time.perf_counter()
         for each, batch, is_last in _batches(pending, decoded_rows, lambda: batch_size or encoder.batch_size):
-            each.waiting += _since(asked)
             while len(flying) >= BATCHES_IN_FLIGHT:
                 land()
             values = [value for _, value in batch]
@@ -190,9 +156,6 @@ def _embed_rows(
             flying.append(_Flight(each, [row for row, _ in batch], result, is_last))
             while begin is None and flying:
                 land()
-            asked = time.perf_counter()
-            if is_last and (after := next(following, None)) is not None:
-                after.started = asked
         while flying:
             land()
 
@@ -213,11 +176,9 @@ def _embed_features(
     encoder: Encoder,
     embeddings: npt.NDArray[np.float32],
     invalid: dict[int, str],
-) -> float:
+) -> None:
     """As `_embed_rows`, of one matrix; a row that comes out wrong is asked by itself for the reason."""
-    asked = time.perf_counter()
     matrix, reasons = split.features(shard, missing=encoder.takes_missing)
-    waiting = _since(asked)
     invalid.update(reasons)
     assert encoder.encode_matrix is not None
     embeddings[:] = encoder.encode_matrix(matrix)
@@ -229,7 +190,6 @@ def _embed_features(
                 invalid[row] = decoded.reason
             else:
                 embeddings[row] = encoder.encode([decoded])[0]
-    return waiting
 
 
 def _batches(
@@ -313,10 +273,6 @@ def _decode(read: Reader, encoder: Encoder) -> Any:
         return encoder.preprocess(read())
     except InvalidRow as invalid:
         return invalid
-
-
-def _since(moment: float) -> float:
-    return time.perf_counter() - moment
 
 
 logger = logging.getLogger(__name__)
