@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -136,38 +137,17 @@ def encoder_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity
     if settings.kind == "identity":
         made = load_encoder(settings)
         return EncoderIdentity(made.id, made.preprocessing_digest)
-    found = kept_identity(settings, folder)
-    if found is not None:
-        return found
+    path = _path(settings, folder)
+    content = load_record(path)
+    with suppress(OSError):  # a file that is gone
+        if content is not None and content["files"] == _states(content["files"]):
+            return EncoderIdentity(**content["encoder"])
     encoder = asking_encoder(settings)  # held by this process, which asks it for more
-    keep_identity(settings, encoder, folder)
-    return EncoderIdentity(encoder.id, encoder.preprocessing_digest)
-
-
-def kept_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity | None:
-    """What was kept of this encoder; None where nothing was, it is damaged, or a file of the weights has changed."""
-    content = load_record(_path(settings, folder))
-    try:
-        if content is None or content["files"] != _states(content["files"]):
-            return None
-    except OSError:  # a file that is gone
-        return None
-    return EncoderIdentity(**content["encoder"])
-
-
-def keep_identity(settings: EncoderSettings, encoder: Encoder, folder: Path) -> None:
-    """Keep the identity of a loaded encoder, whole or not at all; not of one whose files are unknown.
-
-    One of the user's own may depend on anything.
-    """
-    if encoder.weight_files is None:
-        return
-    try:
-        files = _states(encoder.weight_files)
-        content = {"encoder": asdict(EncoderIdentity(encoder.id, encoder.preprocessing_digest)), "files": files}
-        save_record(_path(settings, folder), content)
-    except OSError:
-        return  # it only saves time
+    found = EncoderIdentity(encoder.id, encoder.preprocessing_digest)
+    if encoder.weight_files is not None:  # one of the user's own may depend on anything
+        with suppress(OSError):  # it only saves time
+            save_record(path, {"encoder": asdict(found), "files": _states(encoder.weight_files)})
+    return found
 
 
 def _path(settings: EncoderSettings, folder: Path) -> Path:

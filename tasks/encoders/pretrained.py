@@ -313,13 +313,14 @@ def _check_model(name: str) -> None:
         raise InvalidInputError(f"encoder.model '{name}': {architecture} has no tag '{tag}'; it has {', '.join(tags)}")
 
 
-def _create_timm(name: str, pretrained: str | None) -> Any:
+def _create_timm(name: str, pretrained: str | None) -> tuple[Any, tuple[Path, ...] | None]:
+    """The model, and the files that its weights were read from."""
     _check_model(name)
     if pretrained == RANDOM:
         with fixed_seed():
-            return timm.create_model(name, pretrained=False, num_classes=0)
+            return timm.create_model(name, pretrained=False, num_classes=0), ()
     hub: Any = nullcontext()
-    overlay = {}
+    overlay, repository = {}, None
     if pretrained is None:
         configuration = timm.get_pretrained_cfg(name)
         repository = configuration.hf_hub_id if configuration is not None else None
@@ -337,18 +338,10 @@ def _create_timm(name: str, pretrained: str | None) -> Any:
         )
     try:
         with hub:
-            return timm.create_model(name, pretrained=True, num_classes=0, **overlay)
+            model = timm.create_model(name, pretrained=True, num_classes=0, **overlay)
     except UNREADABLE as error:
         raise CongruenceError(f"encoder.model '{name}' could not be loaded: {why_unreadable(error)}") from error
-
-
-def _files(name: str, pretrained: str | None) -> tuple[Path, ...] | None:
-    """The files that the weights were read from."""
-    if pretrained == RANDOM:
-        return ()
-    if pretrained is not None:
-        return (Path(pretrained).resolve(),)
-    return hub_files(timm.get_pretrained_cfg(name).hf_hub_id, _TIMM_WEIGHTS)
+    return model, hub_files(str(repository), _TIMM_WEIGHTS) if pretrained is None else (Path(pretrained).resolve(),)
 
 
 class TimmImageEncoder(ImageEncoder):
@@ -357,8 +350,8 @@ class TimmImageEncoder(ImageEncoder):
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings)
         name = str(settings.model)
-        model = _create_timm(name, settings.pretrained).eval()
-        self.weight_files = _files(name, settings.pretrained)
+        model, self.weight_files = _create_timm(name, settings.pretrained)
+        model.eval()
         data = timm.data.resolve_model_data_config(model)
         self.use_transform(timm.data.create_transform(**data, is_training=False), settings.max_pixels)
         self._dtype = torch.bfloat16 if self.precision == "pure_bf16" else torch.float32

@@ -1,8 +1,4 @@
-"""An encoder's own image preprocessing, cut in two: geometry per row in any thread, arithmetic per batch on the device.
-
-Between the two an image is 8-bit, a quarter of the bytes to queue and to copy, and every pixel ends up bit for bit
-where the library's own transform puts it.
-"""
+"""Encoders by torch: batches on the processor or through a card, as large as memory allows; and those of images."""
 
 from __future__ import annotations
 
@@ -19,65 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from congruence.kernels.errors import BudgetError, CongruenceError, InvalidInputError
 from congruence.tasks.encoders.base import BatchSearch, Encoder, InputKind, search_batch_size
 from congruence.tasks.encoders.images import DECODING, decode_image
 from congruence.tasks.runtime.files import text_digest
 from congruence.tasks.settings.sections import EncoderSettings
-
-Geometry = Callable[[Image.Image], Image.Image]
-
-
-class PixelPreprocessing:
-    """Decoding, resizing and cropping on rows; scaling and normalising on batches.
-
-    `transform` is a torchvision composition that ends in a conversion to a tensor and a normalisation, as open_clip's
-    and timm's do.
-    """
-
-    def __init__(self, transform: Any, max_pixels: int) -> None:
-        self.transform = transform
-        self.max_pixels = max_pixels
-        *geometry, to_tensor, normalize = transform.transforms
-        if type(normalize).__name__ != "Normalize" or type(to_tensor).__name__ not in ("ToTensor", "MaybeToTensor"):
-            raise CongruenceError(
-                f"the encoder's preprocessing ends in {type(to_tensor).__name__} and {type(normalize).__name__}; "
-                "expected a conversion to a tensor and a normalisation"
-            )
-        self._geometry: list[Geometry] = geometry
-        self._mean = torch.as_tensor(normalize.mean, dtype=torch.float32).reshape(1, 3, 1, 1)
-        self._placed: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._std = torch.as_tensor(normalize.std, dtype=torch.float32).reshape(1, 3, 1, 1)
-
-    @property
-    def digest(self) -> str:
-        """Digest of the transform's description, of how bytes are decoded, and of which images are refused."""
-        return text_digest(DECODING, self.max_pixels, self.transform)
-
-    def row(self, raw: Any) -> torch.Tensor:
-        """Image bytes to an 8-bit tensor (height, width, 3); InvalidRow for bytes that are no image."""
-        image = decode_image(raw, self.max_pixels)
-        for step in self._geometry:
-            image = step(image)
-        return torch.from_numpy(np.array(image.convert("RGB")))
-
-    def batch(self, rows: torch.Tensor) -> torch.Tensor:
-        """8-bit (b, height, width, 3) to the model's input (b, 3, height, width), on the device of `rows`.
-
-        On a GPU in channels-last order, which the rows have already and convolutions there are fastest in.
-        """
-        order = torch.channels_last if rows.device.type == "cuda" else torch.contiguous_format
-        pixels = rows.permute(0, 3, 1, 2).to(torch.float32, memory_format=order).div_(255)
-        mean, std = self._constants(rows.device)
-        return pixels.sub_(mean).div_(std)
-
-    def _constants(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and deviation on the device, copied there once: each copy would wait for what is computed."""
-        if device not in self._placed:
-            self._placed[device] = (self._mean.to(device), self._std.to(device))
-        return self._placed[device]
 
 
 class DevicePipeline:
@@ -315,20 +258,46 @@ class TorchEncoder(Encoder):
 
 
 class ImageEncoder(TorchEncoder):
-    """A torch encoder of images: rows are encoded images, made ready by a library's own transform."""
+    """A torch encoder of images, made ready by a library's own transform, which is cut in two.
+
+    Geometry is row by row in any thread, arithmetic batch by batch on the device. Between the two an image is 8-bit, a
+    quarter of the bytes to queue and to copy, and every pixel ends up bit for bit where the transform puts it.
+    """
 
     input_kind: InputKind = "image"
     _dtype: torch.dtype
 
     def use_transform(self, transform: Any, max_pixels: int) -> None:
-        """Preprocess by ``transform`` (see PixelPreprocessing) from now on."""
-        self._pixels = PixelPreprocessing(transform, max_pixels)
-        self.preprocessing_digest = self._pixels.digest
+        """Preprocess by ``transform`` from now on.
+
+        It is a torchvision composition that ends in a conversion to a tensor and a normalisation, as open_clip's and
+        timm's do.
+        """
+        *geometry, to_tensor, normalize = transform.transforms
+        if type(normalize).__name__ != "Normalize" or type(to_tensor).__name__ not in ("ToTensor", "MaybeToTensor"):
+            raise CongruenceError(
+                f"the encoder's preprocessing ends in {type(to_tensor).__name__} and {type(normalize).__name__}; "
+                "expected a conversion to a tensor and a normalisation"
+            )
+        self._geometry, self._max_pixels = geometry, max_pixels
+        self._mean, self._std = (
+            torch.as_tensor(values, dtype=torch.float32, device=self.device).reshape(1, 3, 1, 1)
+            for values in (normalize.mean, normalize.std)
+        )
+        self.preprocessing_digest = text_digest(DECODING, max_pixels, transform)
 
     def preprocess(self, raw: Any) -> torch.Tensor:
-        """Image bytes to an 8-bit tensor (height, width, 3)."""
-        return self._pixels.row(raw)
+        """Image bytes to an 8-bit tensor (height, width, 3); InvalidRow for bytes that are no image."""
+        image = decode_image(raw, self._max_pixels)
+        for step in self._geometry:
+            image = step(image)
+        return torch.from_numpy(np.array(image.convert("RGB")))
 
     def pixels(self, batch: torch.Tensor) -> torch.Tensor:
-        """What the model takes of preprocessed rows, on their device and in its precision."""
-        return self._pixels.batch(batch).to(self._dtype)
+        """8-bit rows (b, height, width, 3) on the device to the model's input (b, 3, height, width), in its precision.
+
+        On a GPU in channels-last order, which the rows have already and convolutions there are fastest in.
+        """
+        order = torch.channels_last if batch.device.type == "cuda" else torch.contiguous_format
+        pixels = batch.permute(0, 3, 1, 2).to(torch.float32, memory_format=order).div_(255)
+        return pixels.sub_(self._mean).div_(self._std).to(self._dtype)

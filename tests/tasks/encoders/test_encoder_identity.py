@@ -11,13 +11,8 @@ from pathlib import Path
 import pytest
 
 from congruence.tasks.compact_clip import WEIGHTS
-from congruence.tasks.encoders.loading import (
-    EncoderIdentity,
-    encoder_identity,
-    keep_identity,
-    kept_identity,
-    load_encoder,
-)
+from congruence.tasks.encoders import loading
+from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity, load_encoder
 from congruence.tasks.settings.sections import EncoderSettings
 
 
@@ -28,12 +23,30 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class NotKeptError(Exception):
+    """An encoder is loaded to be asked."""
+
+
+def kept_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity | None:
+    """What is known without loading the encoder."""
+
+    def refuse(settings: EncoderSettings) -> None:
+        raise NotKeptError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loading, "asking_encoder", refuse)
+        try:
+            return encoder_identity(settings, folder)
+        except NotKeptError:
+            return None
+
+
 def test_a_kept_identity_is_that_of_the_encoder_until_a_file_changes(model: Path, tmp_path: Path) -> None:
     settings = EncoderSettings(model=f"local-dir:{model}")
     encoder = load_encoder(settings)
     assert kept_identity(settings, tmp_path) is None
-    keep_identity(settings, encoder, tmp_path)
     expected = EncoderIdentity(encoder.id, encoder.preprocessing_digest)
+    assert encoder_identity(settings, tmp_path) == expected
     assert kept_identity(settings, tmp_path) == expected
     assert kept_identity(EncoderSettings(model=f"local-dir:{model}", batch_size=7), tmp_path) == expected
     assert kept_identity(EncoderSettings(model=f"local-dir:{model}", max_pixels=1000), tmp_path) is None
@@ -44,12 +57,13 @@ def test_a_kept_identity_is_that_of_the_encoder_until_a_file_changes(model: Path
     content[-1] ^= 1
     weights.write_bytes(content)
     assert kept_identity(settings, tmp_path) is None
+    loading._warm.cache_clear()
     assert encoder_identity(settings, tmp_path) != expected, "other weights, another encoder"
 
 
 def test_a_known_encoder_is_named_without_torch(tmp_path: Path) -> None:
     settings = EncoderSettings(model="compact")
-    keep_identity(settings, load_encoder(settings), tmp_path)
+    encoder_identity(settings, tmp_path)
     code = f"""
 import sys
 from pathlib import Path
@@ -64,7 +78,7 @@ print(encoder_identity(EncoderSettings(model="compact"), Path({str(tmp_path)!r})
 @pytest.mark.parametrize("damage", ["", "{}", "[1]", "not json", '{"checksum": "0", "encoder": {}, "files": {}}'])
 def test_a_damaged_file_is_no_identity(tmp_path: Path, damage: str) -> None:
     settings = EncoderSettings(model="compact")
-    keep_identity(settings, load_encoder(settings), tmp_path)
+    encoder_identity(settings, tmp_path)
     (file,) = tmp_path.glob("*.json")
     good = json.loads(file.read_text())
     file.write_text(damage)
