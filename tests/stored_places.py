@@ -22,7 +22,7 @@ class Place:
 
     def content(self, folder: str = "") -> dict[str, bytes]:
         store = self.objects
-        return {key: store.get(key) or b"" for key in sorted(store.sizes(folder))}
+        return {key: store.get(key) or b"" for key in sorted(store.objects(folder))}
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

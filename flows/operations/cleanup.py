@@ -14,12 +14,11 @@ from dask.utils import format_bytes
 
 from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.embed import encoder_key
 from congruence.tasks.evaluate.plan import with_fitted_encoder
 from congruence.tasks.evaluate.stored import opened
-from congruence.tasks.runtime.files import ENDING, abandoned, alone
+from congruence.tasks.runtime.files import ENDING, abandoned, alone, digest_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.store.objects import ObjectStore, StoredObject, group_folder
+from congruence.tasks.store.objects import ObjectStore, StoredObject, group_folder, store_header
 
 RECENT_SECONDS = 3600.0
 """What was written within the last hour may belong to a run, and stays, whatever it is."""
@@ -110,7 +109,7 @@ def _named(settings: Sequence[EvaluationSettings]) -> tuple[set[str], set[str], 
     """What evaluation files name: digests of splits and of their shards, and where in a store their embeddings lie."""
     splits, shards, groups = set[str](), set[str](), set[str]()
     for each in map(opened, settings):
-        key = encoder_key(asking_encoder(with_fitted_encoder(each).encoder), each.store)
+        key = digest_of(store_header(asking_encoder(with_fitted_encoder(each).encoder), each.store.dtype))
         for chosen in each.all_splits:
             split = open_split(chosen, each.plans_folder)
             splits.add(split.digest)

@@ -27,11 +27,8 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, Encoder, InvalidRow
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.runtime.files import digest_of
-from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.settings.sections import EncoderSettings
 from congruence.tasks.store.embeddings import EmbeddingStore
-from congruence.tasks.store.objects import store_header
 
 _WAITING_SHARDS = 2
 
@@ -276,25 +273,6 @@ def _decode(read: Reader, encoder: Encoder) -> Any:
 
 
 logger = logging.getLogger(__name__)
-
-
-def encoder_key(encoder: Encoder, settings: StoreSettings) -> str:
-    """The part of a store that holds embeddings by this encoder."""
-    return digest_of(store_header(encoder.id, encoder.preprocessing_digest, encoder.dimension, settings.dtype))
-
-
-def open_store(uri: str, settings: StoreSettings, split: Split, encoder: Encoder) -> EmbeddingStore:
-    """The store at ``uri`` of this split's embeddings by this encoder."""
-    return EmbeddingStore.open(
-        uri,
-        split=split,
-        encoder_id=encoder.id,
-        preprocessing_digest=encoder.preprocessing_digest,
-        dimension=encoder.dimension,
-        dtype=settings.dtype,
-        storage_options=settings.storage_options,
-        describe={"split": split.name, "key": split.key_column, "targets": split.settings.target_columns},
-    )
 
 
 def decode_threads(client: Client) -> dict[str, int]:

@@ -23,7 +23,7 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import require_few_invalid
 from congruence.tasks.encoders.base import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.embed import decode_threads, embed_shards, find_batch_size, open_store
+from congruence.tasks.evaluate.embed import decode_threads, embed_shards, find_batch_size
 from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
@@ -35,6 +35,7 @@ from congruence.tasks.runtime.lines import Advance, about
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
 from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.solve import MeasurementAddress, SolveWork, measure_group, solve_versions
+from congruence.tasks.store.embeddings import EmbeddingStore
 
 R = TypeVar("R")
 Step = TypeVar("Step", bound=Callable[..., Any])
@@ -48,8 +49,15 @@ Failures = dict[str, str]
 
 def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
     """The addresses of a split's embeddings under these settings; their store is made where there is none."""
-    encoder = asking_encoder(settings.encoder)
-    return EvaluatedRows(split, open_store(settings.store_uri, settings.store, split, encoder).address)
+    store = EmbeddingStore.open(
+        settings.store_uri,
+        split,
+        asking_encoder(settings.encoder),
+        dtype=settings.store.dtype,
+        storage_options=settings.store.storage_options,
+        describe={"split": split.name, "key": split.key_column, "targets": split.settings.target_columns},
+    )
+    return EvaluatedRows(split, store.address)
 
 
 def serve(settings: EvaluationSettings, version: ModelVersion, split: Split | None = None) -> ServedVersion:

@@ -22,6 +22,7 @@ import zarr
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.settings import Shard
+from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.runtime.memory import MadeOnce
 from congruence.tasks.store.objects import (
@@ -60,23 +61,21 @@ class EmbeddingStore:
     def open(
         cls,
         uri: str,
-        *,
         split: CutSplit,
-        encoder_id: str,
-        preprocessing_digest: str,
-        dimension: int,
+        encoder: Encoder,
+        *,
         dtype: DType = "float32",
         storage_options: Mapping[str, Any] | None = None,
         describe: Mapping[str, Any] | None = None,
     ) -> EmbeddingStore:
-        """Opens what the store at ``uri`` holds of this split by this encoder and preprocessing, made if need be.
+        """Opens what the store at ``uri`` holds of this split by this encoder, made if need be.
 
         Settings that give other embeddings have another key, so that they never meet. float16 halves the store at a
         relative rounding error of at most 2^-11 = 4.9e-4 per value (about 6.5e-4 in the CCE); values beyond 65504 are
         refused. ``describe`` says more of the split to those who open the group with Zarr, the names of its ``targets``
         among it.
         """
-        header = store_header(encoder_id, preprocessing_digest, dimension, dtype)
+        header, dimension = store_header(encoder, dtype), encoder.dimension
         store = cls(StoreAddress(uri, dict(storage_options or {}), digest_of(header), dimension, dtype), split)
         if store._objects.get(f"{store.folder}/zarr.json") is None:
             size = store._shards[0].rows if store._shards else 0
@@ -92,8 +91,9 @@ class EmbeddingStore:
 
     def pending(self) -> list[Shard]:
         """Returns the shards that are still to be embedded, by one listing."""
-        sizes = self._objects.sizes(f"{self.folder}/embeddings", depth=1)
-        return [shard for shard in self._shards if not sizes.get(self._key("embeddings", shard))]
+        found = self._objects.objects(f"{self.folder}/embeddings", depth=1)
+        done = {key for key, each in found.items() if each.size}
+        return [shard for shard in self._shards if self._key("embeddings", shard) not in done]
 
     def batch_size(self, device: str) -> int | None:
         """Returns the batch size that was settled for a kind of device ("cpu", "cuda"), None where none is.
@@ -232,7 +232,7 @@ class EmbeddingStore:
     def _elsewhere(self) -> dict[str, tuple[EmbeddingStore, Shard]]:
         """Other splits by this encoder that have a shard of ours, and that shard, by digest."""
         wanted, found = {shard.digest for shard in self._shards}, {}
-        for key in self._objects.sizes(self.encoder_key, depth=2):
+        for key in self._objects.objects(self.encoder_key, depth=2):
             if not key.endswith("/zarr.json") or key.startswith(f"{self.folder}/"):
                 continue
             with suppress(ValueError, KeyError):  # damaged, which matters to those who need that split

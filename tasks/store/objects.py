@@ -16,6 +16,7 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 from congruence.tasks.data.settings import Shard
+from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.runtime.files import is_local, write_whole
 
 _INCOMING = ".incoming"
@@ -60,17 +61,13 @@ class ObjectStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def sizes(self, folder: str, depth: int | None = None) -> dict[str, int]:
-        """Returns the keys of all objects below ``folder`` with their sizes in bytes, found by one listing.
+    def objects(self, folder: str = "", depth: int | None = None) -> dict[str, StoredObject]:
+        """Returns all objects below ``folder`` by their keys, found by one listing.
 
         Args:
             folder: a key without its last part; "" for everything.
             depth: how many parts of a key may follow ``folder``; any number by default.
         """
-        return {key: found.size for key, found in self.objects(folder, depth).items()}
-
-    def objects(self, folder: str = "", depth: int | None = None) -> dict[str, StoredObject]:
-        """Returns all objects below ``folder`` by their keys, found by one listing; see ``sizes``."""
         path = f"{self._root}/{folder}".rstrip("/")
         found = self._filesystem.find(path, maxdepth=depth, detail=True)
         start = len(self._root) + 1
@@ -189,13 +186,13 @@ class StoreAddress:
     dtype: DType = "float32"
 
 
-def store_header(encoder_id: str, preprocessing_digest: str, dimension: int, dtype: DType) -> dict[str, Any]:
+def store_header(encoder: Encoder, dtype: DType) -> dict[str, Any]:
     """Returns what decides which embeddings a store holds beside the inputs; its digest is the encoder key."""
     return {
         "format": _FORMAT,
-        "encoder_id": encoder_id,
-        "preprocessing_digest": preprocessing_digest,
-        "dimension": dimension,
+        "encoder_id": encoder.id,
+        "preprocessing_digest": encoder.preprocessing_digest,
+        "dimension": encoder.dimension,
         "dtype": dtype,
     }
 

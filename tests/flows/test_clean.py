@@ -19,7 +19,7 @@ from congruence.flows.cli.app import app
 from congruence.flows.operations.cleanup import clean
 from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.evaluate.embed import embed_each, open_store
+from congruence.tasks.evaluate.embed import embed_each
 from congruence.tasks.runtime.files import ENDING, InUseError, in_use
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.store.embeddings import EmbeddingStore
@@ -48,7 +48,8 @@ def embedded(chosen: EvaluationSettings) -> EmbeddingStore:
     home = chosen.home_folder
     split = open_split(chosen.splits[0], home / "plans")
     encoder = load_encoder(chosen.encoder)
-    store = open_store(chosen.store.uri or str(home / "embeddings"), chosen.store, split, encoder)
+    place, options = chosen.store.uri or str(home / "embeddings"), chosen.store.storage_options
+    store = EmbeddingStore.open(place, split, encoder, storage_options=options)
     for shard in split.shards:
         embed_each(split, [shard], encoder, store)
     assert store.pending() == []

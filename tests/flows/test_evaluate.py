@@ -21,7 +21,6 @@ from congruence.kernels import EXACT, Normal, conditional_congruence_error
 from congruence.tasks.data.split import open_split
 from congruence.tasks.digits import hourly
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.evaluate.embed import open_store
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.identity import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
@@ -29,6 +28,7 @@ from congruence.tasks.notebook.door import evaluated
 from congruence.tasks.notebook.table import Given
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.store.embeddings import EmbeddingStore
 
 ROWS = 240
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
@@ -115,7 +115,7 @@ def files(run_id: str, folder: str | None = None) -> list[str]:
 def stored_embeddings(settings: EvaluationSettings) -> np.ndarray:
     store = str(settings.home_folder / "embeddings")
     encoder = load_encoder(settings.encoder)
-    return open_store(store, settings.store, open_split(settings.splits[0]), encoder).read()
+    return EmbeddingStore.open(store, open_split(settings.splits[0]), encoder).read()
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -225,7 +225,7 @@ def test_columns_of_an_interrupted_solve_by_other_blocks_are_not_mixed_with_a_la
     left = []
 
     def by_one_block(*_: Any, **__: Any) -> None:
-        left.extend(ObjectStore(str(tmp_path), {}).sizes("measurements"))
+        left.extend(ObjectStore(str(tmp_path), {}).objects("measurements"))
         address.write(of_protocol(EXACT))
 
     monkeypatch.setattr(solve, "_solve_by_blocks", by_one_block)

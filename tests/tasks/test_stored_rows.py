@@ -12,7 +12,7 @@ import pytest
 from congruence.tasks.contract.settings import StoredPredictions
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
-from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored
+from congruence.tasks.data.stored import StoredTable, read_stored
 from congruence.tasks.evaluate.stored import rows_in_frame, write_parts
 from congruence.tasks.runtime.errors import SettingsError, SplitError
 
@@ -27,9 +27,9 @@ def table(folder: Path, rows: dict[str, Any], labels: dict[str, Any] | None = No
     )
     if labels is not None:
         pd.DataFrame(labels).to_csv(folder / "labels.csv", index=False)
-        at = SplitSettings(uri=str(folder / "labels.csv"), input="id", target="y")
-        named |= {"labels": at, "label_key": "id"}
-    return read_stored(StoredSource(split, ["mu"], version="v", **named))
+        named["targets"] = {"uri": str(folder / "labels.csv"), "key": "id", "target": "y"} | named.get("targets", {})
+    said = StoredPredictions.model_validate({"from": split.uri, "key": "k", "version": "v"} | named)
+    return read_stored(split, ["mu"], said)
 
 
 ROWS = {"k": [1, 2, 3, 4], "v": ["a", "a", "b", "b"], "x": [0.1, 0.2, 0.3, 0.4], "mu": [1.0, 2.0, 3.0, 4.0]}
@@ -39,12 +39,14 @@ def test_the_latest_label_of_a_key_counts_and_equal_ones_are_one(tmp_path: Path)
     labels = {"id": [1, 2, 2, 1, 3, 3], "y": [10.0, 20.0, 20.0, 11.0, 30.0, np.nan]}
     found = table(tmp_path, ROWS, labels)
     assert found.labels[:, 0].tolist()[:3] == [11.0, 20.0, 30.0]
-    assert (found.corrected, found.repeated) == (1, 1)
+    assert found.corrected == 1
     assert found.said() == (
         "p: 3 of 4 stored predictions are evaluated; 1 has no label yet. 1 key has several labels that differ: the "
         "latest counts"
     )
-    by_time = table(tmp_path, ROWS, labels | {"at": [f"2026-01-0{n}" for n in (9, 1, 2, 3, 1, 1)]}, label_time="at")
+    by_time = table(
+        tmp_path, ROWS, labels | {"at": [f"2026-01-0{n}" for n in (9, 1, 2, 3, 1, 1)]}, targets={"time": "at"}
+    )
     assert by_time.labels[0, 0] == 10.0
 
 

@@ -74,13 +74,7 @@ def _measure(record: Any, folder: Path, device: str, small: bool, precision: str
     encoder.use_batch_size(found.batch_size)
     shard_rows = SMALL_SHARD_ROWS if small else SHARD_ROWS
     split = open_split(SplitSettings(uri=str(folder), input="image", target="target", shard_rows=shard_rows))
-    store = EmbeddingStore.open(
-        str(folder.parent / f"store-{precision}-{size}"),
-        split=split,
-        encoder_id=encoder.id,
-        preprocessing_digest=encoder.preprocessing_digest,
-        dimension=encoder.dimension,
-    )
+    store = EmbeddingStore.open(str(folder.parent / f"store-{precision}-{size}"), split, encoder)
     raw = [read() for read, _ in zip(split.input_readers(split.shards[0]), range(64), strict=False)]
     rows = [encoder.preprocess(value) for value in raw]
     batch = torch.stack((rows * (-(-encoder.batch_size // len(rows))))[: encoder.batch_size]).to(encoder.device)

@@ -42,8 +42,7 @@ class PixelEncoder(Encoder):
 
 
 def open_store(uri: str, split: Split, **settings: Any) -> EmbeddingStore:
-    keys = {"encoder_id": PixelEncoder.id, "preprocessing_digest": PixelEncoder.preprocessing_digest, "dimension": 16}
-    return EmbeddingStore.open(uri, split=split, **(keys | settings))
+    return EmbeddingStore.open(uri, split, PixelEncoder(), **settings)
 
 
 def embed_all(split: Split, store: EmbeddingStore, encoder: PixelEncoder) -> None:

@@ -32,13 +32,11 @@ from congruence.tasks.evaluate.embed import (
     BATCHES_IN_FLIGHT,
     decode_threads,
     embed_each,
-    open_store,
     own_threads,
     settle_batch_size,
 )
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 from congruence.tasks.runtime.files import ENDING
-from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.settings.sections import EncoderSettings
 from congruence.tasks.store.embeddings import EmbeddingStore
 
@@ -79,6 +77,7 @@ def test_row_i_of_the_store_is_row_i_of_the_split(image_split: Any, embed_proces
 class Erratic(Encoder):
     """Decodes out of order: what the threads finish first changes from run to run."""
 
+    id, preprocessing_digest = "numbers", ""
     dimension = 2
     batch_size = 8
 
@@ -117,9 +116,7 @@ def numbers(tmp_path: Path) -> Any:
 
 def _embed(split: Any, encoder: Any, folder: Path, **options: Any) -> Any:
 
-    store = EmbeddingStore.open(
-        str(folder), split=split, encoder_id="numbers", preprocessing_digest="", dimension=encoder.dimension
-    )
+    store = EmbeddingStore.open(str(folder), split, encoder)
     for shard in split.shards:
         embed_each(split, [shard], encoder, store, **options)
     return store
@@ -244,7 +241,7 @@ def test_appended_rows_embed_only_the_new_shards(image_split: Any, embed_process
 class InFlight(Encoder):
     """Embeds an image as its size in bytes and a constant; notes what was begun and asked for."""
 
-    dimension, batch_size = 2, 8
+    id, preprocessing_digest, dimension, batch_size = "size", "none", 2, 8
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -276,7 +273,7 @@ class OneByOne(InFlight):
 
 
 def store_of(folder: Path, split: Any) -> EmbeddingStore:
-    return EmbeddingStore.open(str(folder), split=split, encoder_id="size", preprocessing_digest="none", dimension=2)
+    return EmbeddingStore.open(str(folder), split, InFlight())
 
 
 def test_the_encoder_does_not_wait_at_the_end_of_a_shard(
@@ -398,7 +395,7 @@ def split(image_split: Callable[..., Any]) -> Split:
 
 
 def opened(folder: Path, split: Split, encoder: TorchEncoder) -> EmbeddingStore:
-    return open_store(str(folder), StoreSettings(), split, encoder)
+    return EmbeddingStore.open(str(folder), split, encoder)
 
 
 def test_the_first_worker_measures_and_the_others_follow(split: Split, tmp_path: Path) -> None:

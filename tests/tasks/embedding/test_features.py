@@ -13,13 +13,14 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.base import Encoder, InvalidRow, Moments, statistics
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.evaluate.embed import embed_each, open_store
+from congruence.tasks.evaluate.embed import embed_each
 from congruence.tasks.evaluate.plan import with_fitted_encoder, with_statistics
 from congruence.tasks.evaluate.steps import require_features
 from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.runtime.errors import SplitError
-from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import EncoderSettings
+from congruence.tasks.store.embeddings import EmbeddingStore
 
 ROWS = 130
 
@@ -68,7 +69,7 @@ def test_a_matrix_gives_the_bytes_and_reasons_of_its_rows(make: Any, tmp_path: P
     encoder = load_encoder(EncoderSettings(kind="identity", mean=mean, scale=scale))
     objects = []
     for number, each in enumerate((encoder, RowByRow(encoder))):
-        store = open_store(str(tmp_path / str(number)), StoreSettings(), split, each)  # type: ignore[arg-type]
+        store = EmbeddingStore.open(str(tmp_path / str(number)), split, each)
         for shard in split.shards:
             embed_each(split, [shard], each, store, threads=1)
         assert store.pending() == []

@@ -69,7 +69,7 @@ def test_pictures_are_measured_once_whatever_the_split_is_called(
     table = pictures_of(first, store, 10_000)
     moved = open_split(image_split(45, "elsewhere", shard_rows=9, name="moved"))
     pd.testing.assert_frame_equal(pictures_of(moved, store, 10_000), table)
-    (key,) = store.sizes("pictures")
+    (key,) = store.objects("pictures")
     pictures_of(first, store, 100)
     others = rows(45)
     others.loc[3, "image"] = others.loc[4, "image"]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -48,13 +49,10 @@ class Plan:
 
 def opened(place: Place | Path, rows: int = 20, size: int = SHARD_ROWS, **changes: Any) -> EmbeddingStore:
     where = place if isinstance(place, Place) else Place(str(place))
-    keys = {"encoder_id": "clip", "preprocessing_digest": "resize", "dimension": DIMENSION, "describe": SAID}
-    return EmbeddingStore.open(
-        where.uri,
-        split=Plan(rows, size),
-        storage_options=where.options,
-        **(keys | changes),  # type: ignore[arg-type]
-    )
+    named = {name: changes.pop(name) for name in ("id", "preprocessing_digest", "dimension") if name in changes}
+    encoder: Any = SimpleNamespace(**({"id": "clip", "preprocessing_digest": "resize", "dimension": DIMENSION} | named))
+    options = {"storage_options": where.options, "describe": SAID}
+    return EmbeddingStore.open(where.uri, Plan(rows, size), encoder, **(options | changes))  # type: ignore[arg-type]
 
 
 def embeddings(shard: Shard) -> np.ndarray:
@@ -192,7 +190,7 @@ def test_damaged_metadata_are_named_and_written_again(place: Place) -> None:
 @pytest.mark.parametrize(
     ("other", "place"),
     [
-        *[({"encoder_id": "dino"}, "folder"), ({"preprocessing_digest": "crop"}, "memory")],
+        *[({"id": "dino"}, "folder"), ({"preprocessing_digest": "crop"}, "memory")],
         *[({"dtype": "float16"}, "s3"), ({"size": 10}, "folder")],
     ],
     indirect=["place"],
@@ -288,7 +286,7 @@ def test_the_first_batch_size_is_everybodys(place: Place) -> None:
     assert found == {settled} or place.uri.startswith("memory")  # which knows no write of the first alone
     assert opened(place).settle_batch_size("cpu", 999) == settled
     assert stores[0].batch_size("cuda") is None
-    assert opened(place, encoder_id="another").batch_size("cpu") is None
+    assert opened(place, id="another").batch_size("cpu") is None
     key = f"{stores[0].encoder_key}/batch_size/cpu.json"
     place.objects.put(key, b"[]")
     with pytest.raises(StoreError, match=rf"{key} holds no batch size .*; delete this file and run again"):

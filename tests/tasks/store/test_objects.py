@@ -15,19 +15,20 @@ from stored_places import Place
 
 def test_an_object_is_what_was_put_last(place: Place) -> None:
     store = place.objects
-    assert (store.get("a/b.npz"), store.size("a/b.npz"), store.sizes("a")) == (None, None, {})
+    assert (store.get("a/b.npz"), store.size("a/b.npz"), store.objects("a")) == (None, None, {})
     store.put("a/b.npz", b"1")
     store.put("a/b.npz", b"22")
     store.put("a/c/d.npz", b"333")
     assert (place.objects.get("a/b.npz"), place.objects.size("a/b.npz")) == (b"22", 2)
     assert store.get("a") is None
-    assert store.sizes("a") == {"a/b.npz": 2, "a/c/d.npz": 3}
-    assert store.sizes("a", depth=1) == {"a/b.npz": 2}
-    assert store.sizes("") == store.sizes("a")
+    found = store.objects("a")
+    assert {key: each.size for key, each in found.items()} == {"a/b.npz": 2, "a/c/d.npz": 3}
+    assert list(store.objects("a", depth=1)) == ["a/b.npz"]
+    assert store.objects("").keys() == found.keys()
     assert all(abs(found.modified - time.time()) < 60 for found in store.objects().values())
     store.remove(["a/b.npz", "a/none"])
     store.remove("a/b.npz")
-    assert store.sizes("") == {"a/c/d.npz": 3}
+    assert list(store.objects("")) == ["a/c/d.npz"]
 
 
 def test_the_first_stays_where_it_may_not_be_replaced(place: Place) -> None:
