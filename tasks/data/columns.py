@@ -19,32 +19,12 @@ from congruence.tasks.data.sources.text import kind_of_texts
 from congruence.tasks.runtime.errors import SplitError, unknown_column
 
 
-def key_of(settings: SplitSettings, source: SplitSource) -> str | None:
-    """The column that names the rows, None where their numbers do."""
-    return settings.key or source.source.key
-
-
-def described_columns(settings: SplitSettings, source: SplitSource) -> list[str]:
-    """The columns that a split's digest covers beside the encoder's input: all that the settings name."""
-    key = key_of(settings, source)
-    named = [*settings.model_input_columns, *settings.slices, *settings.design_columns.values()]
-    plain = [name for name in named if name not in settings.input_columns]
-    return list(dict.fromkeys([*([key] if key else []), *settings.target_columns, *plain]))
-
-
-def needed_columns(settings: SplitSettings, source: SplitSource) -> list[str]:
-    """Every column of the source that is read, once."""
-    described = described_columns(settings, source)
-    return list(dict.fromkeys([*described, *settings.input_columns, *settings.stored_columns]))
-
-
-def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Schema, path: str) -> InputColumns:
+def checked_inputs(source: SplitSource, schema: pa.Schema, path: str) -> InputColumns:
     """How the input's columns are read, after a look at the types of all columns that the settings name.
 
     A column without any value passes: what is wrong with its rows is said of each.
 
     Args:
-        settings: of the split.
         source: of the split.
         schema: the columns that there are.
         path: a file that has them.
@@ -52,7 +32,7 @@ def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Sche
     Raises:
         SplitError: a column that does not exist, or whose type cannot hold what it should.
     """
-    where = source.location.uri
+    settings, where = source.settings, source.location.uri
     types = dict(zip(schema.names, schema.types, strict=True))
     for name, role in _roles(settings):
         if name not in types:
@@ -61,7 +41,8 @@ def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Sche
     for name in settings.target_columns:
         if not is_number(types[name]) or pa.types.is_boolean(types[name]):
             remedy = "convert it to numbers or name another column"
-            raise _no_numbers(source, path, name, "target", types[name], remedy)
+            said = no_numbers(types[name], first_text(source, path, name), remedy)
+            raise SplitError(f"{where}: column {name!r} (target) {said}")
     for name in settings.input_columns if settings.input_kind == "features" else ():
         vector = len(settings.input_columns) == 1 and is_list(types[name])
         if not is_number(types[name].value_type if vector else types[name]):
@@ -69,7 +50,8 @@ def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Sche
                 "leave it out of input (a model that reads it as it is names it under model_inputs), or give its "
                 "numbers in columns"
             )
-            raise _no_numbers(source, path, name, "input", types[name], remedy)
+            said = no_numbers(types[name], first_text(source, path, name), remedy)
+            raise SplitError(f"{where}: column {name!r} (input) {said}")
     for name, role in _roles(settings):
         if name in settings.target_columns and role not in ("target", "model_inputs", "key"):
             raise SplitError(f"{where}: column {name!r} ({role}) is the target; name another column, or leave it out")
@@ -83,17 +65,16 @@ def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Sche
         problem = None if pa.types.is_null(types[name]) else design_type_problem(role, types[name])
         if problem is not None:
             raise SplitError(f"{where}: column {name!r} ({role}) {problem}")
-    folder, can_stay = image_folder(settings, source), source.source.seeks
-    return input_columns(settings.input_kind, settings.input_columns, schema, folder, where, can_stay=can_stay)
+    return input_columns(source, schema, image_folder(source))
 
 
-def image_folder(settings: SplitSettings, source: SplitSource) -> ImageFolder:
+def image_folder(source: SplitSource) -> ImageFolder:
     """The folder that paths of images start from.
 
     Raises:
         SplitError: the settings name one that is not there.
     """
-    location = source.location
+    settings, location = source.settings, source.location
     if settings.image_root is None:
         root = location.path
         if settings.input_kind == "image" and not location.is_folder():
@@ -116,13 +97,11 @@ def _roles(settings: SplitSettings) -> list[tuple[str, str]]:
     ]
 
 
-def _no_numbers(source: SplitSource, path: str, name: str, role: str, kind: pa.DataType, remedy: str) -> SplitError:
-    """The error for a column that should hold numbers, with its first value that is none."""
-    example, are_texts = first_text(source, path, name), is_text(kind)
-    where = f"{source.location.uri}: column {name!r} ({role})"
-    if are_texts and not example:
-        return SplitError(f"{where} holds numbers written as text ({kind}); convert it to numbers")
-    return SplitError(f"{where} holds {'text' if are_texts else kind}, not numbers{example}; {remedy}")
+def no_numbers(kind: pa.DataType, example: str, remedy: str = "convert it to numbers") -> str:
+    """What is said of a column that should hold numbers; ``example`` tells of its first value that is none."""
+    if is_text(kind) and not example:
+        return f"holds numbers written as text ({kind}); convert it to numbers"
+    return f"holds {'text' if is_text(kind) else kind}, not numbers{example}; {remedy}"
 
 
 def first_text(source: SplitSource, path: str, name: str) -> str:
@@ -172,7 +151,7 @@ def design_type_problem(role: str, kind: pa.DataType) -> str | None:
     number = is_number(kind)
     if role in ("weight", "exposure") and (not number or pa.types.is_boolean(kind)):
         return f"holds {kind}; convert it to numbers or name another column"
-    if role == "time" and not (number or text or _is_moment(kind)):
+    if role == "time" and not (number or text or is_moment(kind)):
         return f"holds {kind}; give timestamps, dates, ISO 8601 texts or numbers"
     if role == "groups" and not (number or text or moment):
         return f"holds {kind}; give texts or numbers that are equal where rows belong together"
@@ -199,12 +178,16 @@ def design_problem(role: str, column: Any) -> tuple[int, str] | None:
             row = int(np.argmax(bad))
             least = "of at least 0" if role == "weight" else "above 0"
             return row, f"is {values[row]:g}; give a finite number {least}"
-    if role == "time" and is_text(column.type):
-        unread = np.asarray(_parsed(column).isna())
-        if unread.any():
-            row = int(np.argmax(unread))
-            return row, f"is {column[row].as_py()[:40]!r}, no ISO 8601 time such as 2024-05-31 or 2024-05-31T12:00"
-    return None
+    return unread_time(column) if role == "time" and is_text(column.type) else None
+
+
+def unread_time(column: Any) -> tuple[int, str] | None:
+    """The first row of a column of times that holds a text which is none, and what it is; None where there is none."""
+    unread = np.isnat(moments(column)) & column.is_valid().to_numpy(zero_copy_only=False)
+    if not unread.any():
+        return None
+    row = int(np.argmax(unread))
+    return row, f"is {column[row].as_py()[:40]!r}, no ISO 8601 time such as 2024-05-31 or 2024-05-31T12:00"
 
 
 def as_numbers(column: Any) -> npt.NDArray[np.float64]:
@@ -216,20 +199,23 @@ def as_numbers(column: Any) -> npt.NDArray[np.float64]:
 def _times(column: Any) -> Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if is_text(column.type):
-        return np.asarray(_parsed(column).to_numpy().astype("datetime64[us]").astype(np.int64))
-    if _is_moment(column.type):
-        moments = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
-        return np.asarray(moments.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    if is_text(column.type) or is_moment(column.type):
+        return moments(column).view(np.int64)
     if pa.types.is_integer(column.type):
         return np.asarray(column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
     return as_numbers(column)
 
 
-def _parsed(column: Any) -> pd.Series:
-    times = pd.Series(column.to_numpy(zero_copy_only=False))
-    return pd.to_datetime(times, format="ISO8601", utc=True, errors="coerce").dt.tz_localize(None)
+def moments(column: Any) -> npt.NDArray[np.datetime64]:
+    """Timestamps, dates or ISO 8601 texts as ``datetime64[us]`` in UTC, NaT where a text is none of these."""
+    if not is_text(column.type):
+        found = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
+        return np.asarray(found.to_numpy(zero_copy_only=False), "datetime64[us]")
+    texts = pd.Series(column.to_numpy(zero_copy_only=False))
+    times = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce").dt.tz_localize(None)
+    return np.asarray(times.to_numpy("datetime64[us]"))
 
 
-def _is_moment(kind: pa.DataType) -> bool:
+def is_moment(kind: pa.DataType) -> bool:
+    """Whether values of this Arrow type are timestamps or dates."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))

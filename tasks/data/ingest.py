@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
@@ -29,15 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from congruence.tasks.data.columns import (
-    as_numbers,
-    checked_inputs,
-    described_columns,
-    design_problem,
-    image_folder,
-    key_of,
-    needed_columns,
-)
+from congruence.tasks.data.columns import as_numbers, checked_inputs, design_problem, image_folder
 from congruence.tasks.data.inputs import STATE, Features, InputColumns, Pictures
 from congruence.tasks.data.locations import ROW_BYTES, ContentDigest, combine, fixed_bytes, row_codes
 from congruence.tasks.data.rows import (
@@ -59,7 +51,6 @@ from congruence.tasks.runtime.files import load_record, save_record
 _FORMAT = "6"
 _File: TypeAlias = tuple[str, str]
 """The path of a file of the source, and its state."""
-_Files: TypeAlias = Sequence[_File]
 Looking: TypeAlias = Callable[[int], AbstractContextManager[Callable[[int], object]]]
 """Given the rows that are looked through one after the other: inside, its value is called with the rows just seen."""
 
@@ -88,9 +79,9 @@ def require_columns(settings: SplitSettings) -> None:
     source = SplitSource.of(settings)
     path = source.paths()[0]
     schema = source.schema(path)
-    if not set(needed_columns(settings, source)) <= set(schema.names):
+    if not set(source.needed_columns) <= set(schema.names):
         schema = source.full_schema(path)
-    checked_inputs(settings, source, schema, path)
+    checked_inputs(source, schema, path)
 
 
 def ingest_file(settings: SplitSettings, file: str, folder: str | Path) -> str:
@@ -101,54 +92,13 @@ def ingest_file(settings: SplitSettings, file: str, folder: str | Path) -> str:
     Raises:
         SplitError: a damaged file, or columns that are not there or of another type.
     """
-    source = SplitSource.of(settings)
-    return str(_part(settings, source, (file, source.state(file)), Path(folder)))
+    rows = SplitRows(settings, Path(folder))
+    return str(rows.part((file, rows.source.state(file))))
 
 
 def unseen(rows: int) -> AbstractContextManager[Callable[[int], object]]:  # noqa: ARG001
     """Nobody sees how far it is."""
     return nullcontext(lambda _: None)
-
-
-def ingest(settings: SplitSettings, folder: Path, looking: Looking = unseen) -> tuple[str, Ingested]:
-    """The name of the split's manifest in the present state of its files, and the split: as it is kept, or made now.
-
-    Raises:
-        SplitError: what makes a split unusable, see ``open_split``.
-    """
-    name, found, files = _kept(settings, folder)
-    return name, found or _make(settings, SplitSource.of(settings), files, folder, looking)
-
-
-def kept(settings: SplitSettings, folder: Path) -> tuple[str, Ingested] | None:
-    """The same where the split is kept, None where it is not."""
-    name, found, _ = _kept(settings, folder)
-    return None if found is None else (name, found)
-
-
-def _kept(settings: SplitSettings, folder: Path) -> tuple[str, Ingested | None, _Files]:
-    source = SplitSource.of(settings)
-    files = [(path, source.state(path)) for path in source.paths()]
-    name = _manifest_name(settings, files)
-    found = load(settings, folder, name)
-    unchanged = found is not None and _pictures_unchanged(found.parts, found.inputs)
-    return name, found if unchanged else None, files
-
-
-def load(settings: SplitSettings, folder: Path, name: str) -> Ingested | None:
-    """The split of that manifest as it is kept, whatever has become of the source; None where it is not."""
-    at = _folder(settings, folder)
-    said = load_record(at / f"split-{name}.json")
-    if said is None or not all((at / part).exists() for part in said["parts"]):
-        return None
-    source = SplitSource.of(settings)
-    files = [(path, state) for path, state in said["files"]]
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["schema"])))
-    inputs = checked_inputs(settings, source, schema, files[0][0])
-    parts = [at / part for part in said["parts"]]
-    shards = [said["shards"][n : n + 2 * ROW_BYTES] for n in range(0, len(said["shards"]), 2 * ROW_BYTES)]
-    facts = FACTS.validate_python(said["facts"])
-    return Ingested(source, files, parts, said["counts"], schema, inputs, shards, said["digest"], facts)
 
 
 @cache
@@ -160,74 +110,125 @@ def own_folder() -> Path:
     return folder
 
 
-def _make(settings: SplitSettings, source: SplitSource, files: _Files, folder: Path, looking: Looking) -> Ingested:
-    parts, schema = _parts(settings, source, files, folder)
-    counts = [row_count(part) for part in parts]
-    if not sum(counts):
-        raise SplitError(f"{source.location.uri}: holds no rows; give at least one")
-    inputs = checked_inputs(settings, source, schema, files[0][0])
-    split = looked_through(settings, Ingested(source, files, parts, counts, schema, inputs), looking)
-    content = {
-        "files": files,
-        "parts": [part.name for part in parts],
-        "counts": counts,
-        "schema": base64.b64encode(schema.serialize()).decode(),
-        "shards": "".join(split.shard_digests),
-        "digest": split.digest,
-        "facts": FACTS.dump_python(split.facts),
-    }
-    save_record(_folder(settings, folder) / f"split-{_manifest_name(settings, files)}.json", content)
-    return split
+class SplitRows:
+    """The rows of a split in a folder: parts and manifests, found again or made.
 
-
-def _parts(settings: SplitSettings, source: SplitSource, files: _Files, folder: Path) -> tuple[list[Path], pa.Schema]:
-    """The parts of all files, and types that hold the values of all of them.
-
-    Where numbers in one file are texts in another, the notation of the former counts: it is ingested as texts.
+    What makes a split unusable is a SplitError, see ``open_split``.
     """
-    parts = [_part(settings, source, file, folder) for file in files]
-    schema, apart = joined_schema([read_schema(part) for part in parts])
-    if apart:
-        said = {name for path, _ in files for name in source.location.partitions(path)}
-        if source.source.has_types and not apart <= said:
-            name = min(apart - said)
-            types = [(path, read_schema(part).field(name).type) for (path, _), part in zip(files, parts, strict=True)]
-            (first, of_first), *others = types
-            path, kind = next((p, kind) for p, kind in others if kind != of_first and not pa.types.is_null(kind))
-            raise SplitError(f"{path}: column {name!r} is {kind}, but {of_first} in {first}; write both files alike")
-        parts = [_part(settings, source, file, folder, frozenset(apart)) for file in files]
-        schema, _ = joined_schema([read_schema(part) for part in parts])
-    known = [pa.float64() if pa.types.is_null(field.type) else field.type for field in schema]
-    return parts, pa.schema(list(zip(schema.names, known, strict=True)))
 
+    def __init__(self, settings: SplitSettings, folder: Path) -> None:
+        self.source = SplitSource.of(settings)
+        unsaid = {"name", "uri", "storage_options", "shard_rows", *WINDOW_KEYS}
+        if not settings.stored:
+            unsaid.add("stored")
+        self._described = settings.model_dump_json(exclude=unsaid)
+        self._folder, self._at = folder, folder / "rows" / _name(self._described)
 
-def _part(
-    settings: SplitSettings, source: SplitSource, file: _File, folder: Path, as_text: frozenset[str] = frozenset()
-) -> Path:
-    """The part of a file, made where it is missing, or of pictures that changed."""
-    file_path, state = file
-    said = (f"{name}={value}" for name, value in source.location.partitions(file_path).items())
-    root = image_folder(settings, source).root if settings.input_kind == "image" else ""
-    path = _folder(settings, folder) / f"part-{_name(file_path, state, root, *sorted(as_text), *said)}.parquet"
-    if path.exists() and _pictures_unchanged([path], checked_inputs(settings, source, read_schema(path), file_path)):
+    @cached_property
+    def files(self) -> list[_File]:
+        """The files of the source in their present state."""
+        return [(path, self.source.state(path)) for path in self.source.paths()]
+
+    @property
+    def _manifest_name(self) -> str:
+        size = str(self.source.settings.rows_of_a_shard())
+        return _name(self._described, size, *(text for file in self.files for text in file))
+
+    def kept(self) -> Ingested | None:
+        """The split in the present state of its files, None where it is not kept."""
+        found = self.load(self._manifest_name)
+        return found if found is not None and _pictures_unchanged(found.parts, found.inputs) else None
+
+    def load(self, name: str) -> Ingested | None:
+        """The split of that manifest, whatever has become of the source; None where it is not kept."""
+        said = load_record(self._at / f"split-{name}.json")
+        if said is None or not all((self._at / part).exists() for part in said["parts"]):
+            return None
+        files = [(path, state) for path, state in said["files"]]
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["schema"])))
+        shards = [said["shards"][n : n + 2 * ROW_BYTES] for n in range(0, len(said["shards"]), 2 * ROW_BYTES)]
+        return Ingested(
+            self._folder,
+            name,
+            self.source,
+            files,
+            [self._at / part for part in said["parts"]],
+            said["counts"],
+            schema,
+            checked_inputs(self.source, schema, files[0][0]),
+            shards,
+            said["digest"],
+            FACTS.validate_python(said["facts"]),
+        )
+
+    def made(self, looking: Looking = unseen) -> Ingested:
+        """The split in the present state of its files, whose parts are made where they are missing."""
+        parts, schema = self._parts()
+        counts = [row_count(part) for part in parts]
+        if not sum(counts):
+            raise SplitError(f"{self.source.location.uri}: holds no rows; give at least one")
+        inputs, name = checked_inputs(self.source, schema, self.files[0][0]), self._manifest_name
+        whole = Ingested(self._folder, name, self.source, self.files, parts, counts, schema, inputs)
+        split = _looked_through(whole, looking)
+        content = {
+            "files": self.files,
+            "parts": [part.name for part in parts],
+            "counts": counts,
+            "schema": base64.b64encode(schema.serialize()).decode(),
+            "shards": "".join(split.shard_digests),
+            "digest": split.digest,
+            "facts": FACTS.dump_python(split.facts),
+        }
+        save_record(self._at / f"split-{name}.json", content)
+        return split
+
+    def _parts(self) -> tuple[list[Path], pa.Schema]:
+        """The parts of all files, and types that hold the values of all of them.
+
+        Where numbers in one file are texts in another, the notation of the former counts: it is ingested as texts.
+        """
+        parts = [self.part(file) for file in self.files]
+        schemas = [read_schema(part) for part in parts]
+        schema, apart = joined_schema(schemas)
+        if apart:
+            said = {name for path, _ in self.files for name in self.source.location.partitions(path)}
+            if self.source.source.has_types and not apart <= said:
+                name = min(apart - said)
+                types = [(path, each.field(name).type) for (path, _), each in zip(self.files, schemas, strict=True)]
+                (first, of_first), *others = types
+                path, kind = next((p, kind) for p, kind in others if kind != of_first and not pa.types.is_null(kind))
+                where = f"{path}: column {name!r} is {kind}, but {of_first} in {first}"
+                raise SplitError(f"{where}; write both files alike")
+            parts = [self.part(file, frozenset(apart)) for file in self.files]
+            schema, _ = joined_schema([read_schema(part) for part in parts])
+        known = [pa.float64() if pa.types.is_null(field.type) else field.type for field in schema]
+        return parts, pa.schema(list(zip(schema.names, known, strict=True)))
+
+    def part(self, file: _File, as_text: frozenset[str] = frozenset()) -> Path:
+        """The part of a file, made where it is missing, or of pictures that changed."""
+        source, (file_path, state) = self.source, file
+        said = (f"{name}={value}" for name, value in source.location.partitions(file_path).items())
+        root = image_folder(source).root if source.settings.input_kind == "image" else ""
+        path = self._at / f"part-{_name(file_path, state, root, *sorted(as_text), *said)}.parquet"
+        if path.exists() and _pictures_unchanged([path], checked_inputs(source, read_schema(path), file_path)):
+            return path
+        names = source.needed_columns
+        batches = source.batches(file_path, columns=(*names, REASON), as_text=as_text)
+        first = next(batches)
+        given, column = first.schema, first.schema.get_field_index(str(source.settings.input))
+        if source.settings.input_kind != "features" and column >= 0 and pa.types.is_null(given.field(column).type):
+            given = given.set(column, given.field(column).with_type(pa.string()))  # pictures or texts without any value
+        inputs = checked_inputs(source, given, file_path)
+        kept_names = [*names, *([REASON] if REASON in given.names else [])]
+        schema = pa.schema([*((name, given.field(name).type) for name in kept_names), *inputs.added])
+        filled = (typed(batch, given) for batch in chain([first], batches) if batch.num_rows)
+        write_rows(path, schema, (inputs.ingested(batch, schema) for batch in filled))
+        try:
+            source.require_unchanged(file_path, state)
+        except SplitChangedError:  # its rows may be of two files
+            path.unlink(missing_ok=True)
+            raise
         return path
-    names = needed_columns(settings, source)
-    batches = source.batches(file_path, columns=(*names, REASON), as_text=as_text)
-    first = next(batches)
-    given, column = first.schema, first.schema.get_field_index(str(settings.input))
-    if settings.input_kind != "features" and column >= 0 and pa.types.is_null(given.field(column).type):
-        given = given.set(column, given.field(column).with_type(pa.string()))  # pictures or texts without any value
-    inputs = checked_inputs(settings, source, given, file_path)
-    kept_names = [*names, *([REASON] if REASON in given.names else [])]
-    schema = pa.schema([*((name, given.field(name).type) for name in kept_names), *inputs.added])
-    filled = (typed(batch, given) for batch in chain([first], batches) if batch.num_rows)
-    write_rows(path, schema, (inputs.ingested(batch, schema) for batch in filled))
-    try:
-        source.require_unchanged(file_path, state)
-    except SplitChangedError:  # its rows may be of two files
-        path.unlink(missing_ok=True)
-        raise
-    return path
 
 
 def _pictures_unchanged(parts: Sequence[Path], inputs: InputColumns) -> bool:
@@ -242,31 +243,18 @@ def _pictures_unchanged(parts: Sequence[Path], inputs: InputColumns) -> bool:
     return True
 
 
-def _folder(settings: SplitSettings, folder: Path) -> Path:
-    return folder / "rows" / _name(_described(settings))
-
-
-def _described(settings: SplitSettings) -> str:
-    unsaid = () if settings.stored else ("stored",)
-    return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows", *WINDOW_KEYS, *unsaid})
-
-
-def _manifest_name(settings: SplitSettings, files: _Files) -> str:
-    return _name(_described(settings), str(settings.rows_of_a_shard()), *(text for file in files for text in file))
-
-
 def _name(*parts: str) -> str:
     return combine(part.encode() for part in (_FORMAT, *parts))
 
 
-def looked_through(settings: SplitSettings, split: Ingested, looking: Looking = unseen) -> Ingested:
+def _looked_through(split: Ingested, looking: Looking) -> Ingested:
     """The split with its digest, those of its shards, and the facts of its rows.
 
     Raises:
         SplitError: a key that is empty or occurs twice, a value that cannot be a group, time, weight or exposure.
     """
-    look = _Look(settings, split)
-    columns = [*look.described, *split.inputs.digested, *settings.target_columns]
+    look = _Look(split)
+    columns = [*look.described, *split.inputs.digested, *split.source.settings.target_columns]
     start = 0
     with looking(split.rows) as advance:
         for batch in split.stored(list(dict.fromkeys(columns)), 0, split.rows):
@@ -277,11 +265,11 @@ def looked_through(settings: SplitSettings, split: Ingested, looking: Looking = 
 
 
 class _Look:
-    def __init__(self, settings: SplitSettings, split: Ingested) -> None:
-        self._settings, self._split, self._facts = settings, split, RowFacts(split.rows)
-        self._key = key_of(settings, split.source)
+    def __init__(self, split: Ingested) -> None:
+        self._settings, self._key = split.source.settings, split.source.key
+        self._split, self._facts = split, RowFacts(split.rows)
         self._codes = np.empty(split.rows if self._key else 0, np.uint64)
-        self.described = {name: ContentDigest() for name in described_columns(settings, split.source)}
+        self.described = {name: ContentDigest() for name in split.source.described_columns}
         self._whole, self._shard, self._shards = _RowDigest(), _RowDigest(), list[str]()
 
     def take(self, batch: pa.RecordBatch, start: int) -> None:
@@ -348,12 +336,13 @@ class _Look:
         for row, reason in sorted(lacking.items()):
             facts.targets.add(start + row, reason)
         if isinstance(inputs, Features):
-            unusable = inputs.unusable(batch)
-            never = inputs.unusable(batch, missing=True) if unusable else {}
+            vectors = inputs.vectors(batch)
+            unusable = vectors.unusable()
+            never = vectors.unusable(missing=True) if unusable else {}
             for row, reason in unusable.items():
                 if row not in lacking:
                     (facts.inputs if row in never else facts.missing).add(start + row, reason)
-            facts.add_features(inputs.to_standardise_by(batch, lacking))
+            facts.add_features(vectors.to_standardise_by(lacking))
         return lacking
 
 

@@ -31,7 +31,7 @@ from congruence.tasks.data.locations import (
     is_list,
     is_text,
 )
-from congruence.tasks.data.sources import REASON, REFERENCE
+from congruence.tasks.data.sources import REASON, REFERENCE, SplitSource
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, changed
 
@@ -174,24 +174,13 @@ class InputColumns(ABC):
         for state in into:
             state.add_column(batch.column(0))
 
-    def unusable(self, batch: pa.RecordBatch, *, missing: bool = False) -> dict[int, str]:  # noqa: ARG002
-        """The rows of ``batch`` whose numbers alone say that they are no input, and why; most must be decoded first.
-
-        ``missing``: a row may lack some of its numbers.
-        """
-        return {}
-
 
 class Texts(InputColumns):
     """A column of texts."""
 
     def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
         for value in batch.column(0).to_pylist():
-            yield (
-                partial(_invalid, f"column {self.columns[0]!r} holds no text")
-                if value is None
-                else partial(_itself, value)
-            )
+            yield invalid_row(f"column {self.columns[0]!r} holds no text") if value is None else partial(_itself, value)
 
 
 class Pictures(InputColumns):
@@ -214,10 +203,7 @@ class Pictures(InputColumns):
         reasons = batch.column(REASON).to_pylist() if REASON in names else nothing
         digests = batch.column(DIGEST).to_pylist() if self.has_paths and DIGEST in names else nothing
         for value, reason, digest in zip(column, reasons, digests, strict=True):
-            if reason is not None:
-                yield partial(_invalid, reason)
-            else:
-                yield partial(self._read, value, digest)
+            yield partial(self._read, value, digest) if reason is None else invalid_row(reason)
 
     def ingested(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         with ThreadPoolExecutor(max_workers=8) as threads:
@@ -299,7 +285,12 @@ def _paths_alone(column: Any) -> Any:
     return pc.if_else(pc.struct_field(column, "bytes").is_valid(), None, pc.struct_field(column, "path"))
 
 
-def _invalid(reason: str) -> RawInput:
+def invalid_row(reason: str) -> Reader:
+    """The reader of a row that is known to be no input."""
+    return partial(_raise, reason)
+
+
+def _raise(reason: str) -> RawInput:
     raise InvalidRow(reason)
 
 
@@ -307,69 +298,23 @@ def _itself(value: RawInput) -> RawInput:
     return value
 
 
-class Features(InputColumns):
-    """Numeric columns, or one column of vectors."""
+@dataclass(frozen=True)
+class Vectors:
+    """Rows of features.
 
-    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        matrix, lengths = self._vectors(batch)
-        reasons = self._reasons(matrix, lengths, missing=False)
-        for row, (vector, length) in enumerate(zip(matrix, lengths, strict=True)):
-            yield partial(_invalid, reasons[row]) if row in reasons else partial(_itself, vector[:length])
+    Attributes:
+        columns: of the source: one for each feature, or one of vectors.
+        matrix: (rows, d), NaN beyond the end of shorter vectors.
+        lengths: of each row's vector, (rows,).
+    """
 
-    def digest(self, batch: pa.RecordBatch, *into: ContentDigest) -> None:
-        matrix, lengths = self._vectors(batch)
-        values = matrix[np.arange(matrix.shape[1]) < lengths[:, None]] if (lengths < matrix.shape[1]).any() else matrix
-        missing = np.isnan(values)
-        values = np.where(missing, np.nan, values) if missing.any() else values  # whatever bits a NaN had
-        for state in into:
-            state.update(np.ascontiguousarray(values, dtype="<f8").data.cast("B"), lengths)
+    columns: Sequence[str]
+    matrix: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
 
-    def matrix(self, batch: pa.RecordBatch, *, missing: bool = False) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
-        """The vectors as (rows, d), NaN where a row holds none or a shorter one; and what is ``unusable``."""
-        matrix, lengths = self._vectors(batch)
-        reasons = self._reasons(matrix, lengths, missing)
-        if missing:  # the end of a shorter vector is none that lacks values
-            for row in np.flatnonzero(lengths < matrix.shape[1]).tolist():
-                reasons.setdefault(row, f"the features have shape ({lengths[row]},); expected ({matrix.shape[1]},)")
-        return matrix, reasons
-
-    def unusable(self, batch: pa.RecordBatch, *, missing: bool = False) -> dict[int, str]:
+    def unusable(self, *, missing: bool = False) -> dict[int, str]:
         """Rows without values or with one that is not finite, and why; with ``missing`` those with an infinite one."""
-        return self._reasons(*self._vectors(batch), missing)
-
-    def to_standardise_by(self, batch: pa.RecordBatch, left_out: Collection[int]) -> npt.NDArray[np.float64]:
-        """The vectors of the commonest length without an infinite value, (rows, d), NaN where a value is missing."""
-        matrix, lengths = self._vectors(batch)
-        chosen = np.asarray(~np.isinf(matrix).any(axis=1))
-        chosen[list(left_out)] = False
-        width = int(np.bincount(lengths[chosen]).argmax()) if chosen.any() else 0
-        chosen &= lengths == width
-        return matrix if chosen.all() and width == matrix.shape[1] else matrix[chosen, :width]
-
-    def _vectors(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """The vectors as (rows, d), NaN beyond the end of shorter ones; and the length of each."""
-        if len(self.columns) > 1 or not is_list(batch.schema.field(self.columns[0]).type):
-            matrix = np.empty((batch.num_rows, len(self.columns)))
-            for first in range(0, len(self.columns), _TURNED[1]):
-                names = self.columns[first : first + _TURNED[1]]
-                rows = np.stack([_floats(batch.column(name)) for name in names])
-                for start in range(0, batch.num_rows, _TURNED[0]):
-                    there = slice(start, start + _TURNED[0])
-                    matrix[there, first : first + len(names)] = rows[:, there].T
-            return matrix, np.full(batch.num_rows, len(self.columns))
-        column = batch.column(self.columns[0])
-        values = _floats(column.flatten())
-        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        width = int(lengths.max(initial=0))
-        if (lengths == width).all():
-            return values.reshape(len(lengths), width), lengths
-        matrix = np.full((len(lengths), width), np.nan)
-        matrix[np.arange(width) < lengths[:, None]] = values
-        return matrix, lengths
-
-    def _reasons(
-        self, matrix: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64], missing: bool
-    ) -> dict[int, str]:
+        matrix, lengths = self.matrix, self.lengths
         usable = ~np.isinf(matrix) if missing else np.isfinite(matrix)
         usable |= np.arange(matrix.shape[1]) >= lengths[:, None]
         found = {}
@@ -382,6 +327,64 @@ class Features(InputColumns):
             found[row] = f"feature {name} is {matrix[row, first]}" + (f", and {more} more" if more else "")
         return found
 
+    def to_standardise_by(self, left_out: Collection[int]) -> npt.NDArray[np.float64]:
+        """The vectors of the commonest length without an infinite value, (rows, d), NaN where a value is missing."""
+        matrix, lengths = self.matrix, self.lengths
+        chosen = np.asarray(~np.isinf(matrix).any(axis=1))
+        chosen[list(left_out)] = False
+        width = int(np.bincount(lengths[chosen]).argmax()) if chosen.any() else 0
+        chosen &= lengths == width
+        return matrix if chosen.all() and width == matrix.shape[1] else matrix[chosen, :width]
+
+
+class Features(InputColumns):
+    """Numeric columns, or one column of vectors."""
+
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        vectors = self.vectors(batch)
+        reasons = vectors.unusable()
+        for row, (vector, length) in enumerate(zip(vectors.matrix, vectors.lengths, strict=True)):
+            yield invalid_row(reasons[row]) if row in reasons else partial(_itself, vector[:length])
+
+    def digest(self, batch: pa.RecordBatch, *into: ContentDigest) -> None:
+        vectors = self.vectors(batch)
+        matrix, lengths = vectors.matrix, vectors.lengths
+        values = matrix[np.arange(matrix.shape[1]) < lengths[:, None]] if (lengths < matrix.shape[1]).any() else matrix
+        missing = np.isnan(values)
+        values = np.where(missing, np.nan, values) if missing.any() else values  # whatever bits a NaN had
+        for state in into:
+            state.update(np.ascontiguousarray(values, dtype="<f8").data.cast("B"), lengths)
+
+    def matrix(self, batch: pa.RecordBatch, *, missing: bool = False) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+        """The vectors as (rows, d), NaN where a row holds none or a shorter one; and what is ``unusable``."""
+        vectors = self.vectors(batch)
+        matrix, lengths, reasons = vectors.matrix, vectors.lengths, vectors.unusable(missing=missing)
+        if missing:  # the end of a shorter vector is none that lacks values
+            for row in np.flatnonzero(lengths < matrix.shape[1]).tolist():
+                reasons.setdefault(row, f"the features have shape ({lengths[row]},); expected ({matrix.shape[1]},)")
+        return matrix, reasons
+
+    def vectors(self, batch: pa.RecordBatch) -> Vectors:
+        """The vectors of the rows of ``batch``."""
+        if len(self.columns) > 1 or not is_list(batch.schema.field(self.columns[0]).type):
+            matrix = np.empty((batch.num_rows, len(self.columns)))
+            for first in range(0, len(self.columns), _TURNED[1]):
+                names = self.columns[first : first + _TURNED[1]]
+                rows = np.stack([_floats(batch.column(name)) for name in names])
+                for start in range(0, batch.num_rows, _TURNED[0]):
+                    there = slice(start, start + _TURNED[0])
+                    matrix[there, first : first + len(names)] = rows[:, there].T
+            return Vectors(self.columns, matrix, np.full(batch.num_rows, len(self.columns)))
+        column = batch.column(self.columns[0])
+        values = _floats(column.flatten())
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        width = int(lengths.max(initial=0))
+        if (lengths == width).all():
+            return Vectors(self.columns, values.reshape(len(lengths), width), lengths)
+        matrix = np.full((len(lengths), width), np.nan)
+        matrix[np.arange(width) < lengths[:, None]] = values
+        return Vectors(self.columns, matrix, lengths)
+
 
 def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
     # A cast costs as much as all the rest, and numpy gives floating-point numbers the same values.
@@ -389,16 +392,15 @@ def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
     return np.asarray(exact.to_numpy(zero_copy_only=False), np.float64)
 
 
-def input_columns(
-    kind: str, columns: Sequence[str], schema: pa.Schema, folder: ImageFolder, where: str, *, can_stay: bool
-) -> InputColumns:
-    """How ``columns`` become encoder inputs, by the kind of input and the columns' types.
+def input_columns(source: SplitSource, schema: pa.Schema, folder: ImageFolder) -> InputColumns:
+    """How columns of ``schema`` become encoder inputs, by the kind of input and the columns' types.
 
-    Pictures stay in files of which any rows can be read (``can_stay``).
+    Pictures stay in files of which any rows can be read.
 
     Raises:
         SplitError: a column whose type cannot hold such an input.
     """
+    kind, columns = source.settings.input_kind, source.settings.input_columns
     if kind == "features":
         return Features(columns)
     column, found = columns[0], schema.field(columns[0]).type
@@ -406,6 +408,7 @@ def input_columns(
         return Texts(columns)
     is_either = pa.types.is_struct(found) and {"bytes", "path"} <= {field.name for field in found}
     if kind == "image" and (is_text(found) or is_bytes(found) or is_either or found == REFERENCE):
-        return Pictures(column, found, folder, stay=can_stay and (is_bytes(found) or is_either))
+        return Pictures(column, found, folder, stay=source.source.seeks and (is_bytes(found) or is_either))
     expected = "encoded image bytes or paths" if kind == "image" else "text"
-    raise SplitError(f"{where}: column {column!r} (input) holds {found}, not {expected}; check input_kind")
+    where = f"{source.location.uri}: column {column!r} (input)"
+    raise SplitError(f"{where} holds {found}, not {expected}; check input_kind")

@@ -216,6 +216,8 @@ class Ingested:
     """A split that was ingested: its rows, its shards, and what is known of them.
 
     Attributes:
+        folder: that its rows are kept in.
+        name: of its manifest there.
         source: what it was read from.
         files: the files of the source, each with its state.
         parts: the file that each was ingested to.
@@ -227,6 +229,8 @@ class Ingested:
         facts: of all rows.
     """
 
+    folder: Path
+    name: str
     source: SplitSource
     files: Sequence[tuple[str, str]]
     parts: Sequence[Path]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ import pyarrow.compute as pc
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.rng import hashed_keys
-from congruence.tasks.data.columns import as_numbers, key_of, read_design
-from congruence.tasks.data.ingest import Looking, ingest, kept, load, own_folder, rows_without_target, unseen
-from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader
+from congruence.tasks.data.columns import as_numbers, read_design
+from congruence.tasks.data.ingest import Looking, SplitRows, own_folder, rows_without_target, unseen
+from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader, invalid_row
 from congruence.tasks.data.locations import ROW_BYTES, digest_of
 from congruence.tasks.data.rows import Ingested, RowFacts
 from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
@@ -38,13 +37,13 @@ class Split:
     input), not the place where it lies, the files that it is divided into, or the size of the shards.
     """
 
-    def __init__(self, settings: SplitSettings, folder: Path, manifest: str, ingested: Ingested) -> None:
+    def __init__(self, settings: SplitSettings, ingested: Ingested) -> None:
         self.settings = settings
         self.name = settings.name
         self.digest = ingested.digest
         self.rows = ingested.rows
         self._address = settings.absolute()
-        self._folder, self._manifest = folder, manifest
+        self._folder, self._manifest = ingested.folder, ingested.name
         self._opened: Ingested | None = ingested
         self._shards: list[Shard] | None = None
 
@@ -69,7 +68,7 @@ class Split:
     @property
     def key_column(self) -> str:
         """The name of the key's column in frames."""
-        return key_of(self.settings, self._ingested.source) or "row"
+        return self._ingested.source.key or "row"
 
     def column_type(self, name: str) -> pa.DataType:
         """The Arrow type of a column that the settings name.
@@ -102,7 +101,7 @@ class Split:
         """
         without_target = self._without_target(shard)
         for row, read in enumerate(self._readers(shard)):
-            yield partial(_raise, without_target[row]) if row in without_target else read
+            yield invalid_row(without_target[row]) if row in without_target else read
 
     def rows_without_file(self) -> list[int]:
         """The rows whose picture is named by a path at which nothing lay when the split was opened."""
@@ -267,7 +266,7 @@ class Split:
 
     @property
     def _row_key(self) -> str | None:
-        return "row" if key_of(self.settings, self._ingested.source) is None else None
+        return "row" if self._ingested.source.key is None else None
 
     def _frame_columns(self) -> list[str]:
         settings = self.settings
@@ -286,7 +285,7 @@ def _opened_here(settings: SplitSettings, folder: Path, name: str, digest: str) 
     identity = (str(folder), name, str(sorted(settings.storage_options.items(), key=str)))
 
     def opened() -> Ingested:
-        found = load(settings, folder, name) or _ingested_again(settings, folder)
+        found = SplitRows(settings, folder).load(name) or _ingested_again(settings, folder)
         if found.digest != digest:
             raise SplitError(f"{settings.uri}: the split has changed since it was opened; open it again")
         return found
@@ -297,9 +296,9 @@ def _opened_here(settings: SplitSettings, folder: Path, name: str, digest: str) 
 def _ingested_again(settings: SplitSettings, folder: Path) -> Ingested:
     logger.warning("split %s: %s is not to be seen here, so it is read from its source again", settings.name, folder)
     try:
-        return ingest(settings, folder)[1]
+        return _ingested(settings, folder)
     except PermissionError:
-        return ingest(settings, own_folder())[1]
+        return _ingested(settings, own_folder())
 
 
 def neighbours(shards: Sequence[Shard]) -> list[list[Shard]]:
@@ -316,10 +315,6 @@ def neighbours(shards: Sequence[Shard]) -> list[list[Shard]]:
 def runs(shards: Sequence[Shard]) -> list[tuple[int, int]]:
     """The rows of shards as ranges, in their order, neighbours in one."""
     return [(group[0].start, group[-1].stop) for group in neighbours(shards)]
-
-
-def _raise(reason: str) -> RawInput:
-    raise InvalidRow(reason)
 
 
 def _read_or_none(read: Callable[[], RawInput]) -> RawInput | None:
@@ -344,7 +339,12 @@ def open_split(settings: SplitSettings, plans: str | Path | None = None, looking
         SplitError: no such file, column or type, duplicate or missing keys, no rows.
     """
     folder = Path(plans).absolute() if plans is not None else own_folder()
-    return Split(settings, folder, *ingest(settings, folder, looking))
+    return Split(settings, _ingested(settings, folder, looking))
+
+
+def _ingested(settings: SplitSettings, folder: Path, looking: Looking = unseen) -> Ingested:
+    rows = SplitRows(settings, folder)
+    return rows.kept() or rows.made(looking)
 
 
 def open_kept(settings: SplitSettings, plans: Path) -> Split | None:
@@ -353,5 +353,5 @@ def open_kept(settings: SplitSettings, plans: Path) -> Split | None:
     Raises:
         SplitError: no such file or folder.
     """
-    found = kept(settings, plans)
-    return None if found is None else Split(settings, plans, *found)
+    found = SplitRows(settings, plans).kept()
+    return None if found is None else Split(settings, found)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,36 +27,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from congruence.kernels.rng import hashed_keys
-from congruence.tasks.data.columns import as_numbers
+from congruence.tasks.data.columns import as_numbers, is_moment, moments, unread_time
 from congruence.tasks.data.locations import combine, is_text
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.runtime.errors import SplitError, unknown_column
 
+if TYPE_CHECKING:
+    from congruence.tasks.contract.settings import LabelSettings, StoredPredictions
+
 FEWEST_SHARED = 30
 """Keys that versions must share before they are evaluated on these together."""
 Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class StoredSource:
-    """Where stored predictions lie, as an evaluation file says it.
-
-    Attributes:
-        split: the rows with their inputs; its target is that of ``labels`` where these lie elsewhere.
-        predictions: the columns of the predictions.
-        version, time: columns, where there are some.
-        labels: a table with ``label_key`` and the target.
-        label_time: the column of when a label became known.
-    """
-
-    split: SplitSettings
-    predictions: Sequence[str]
-    version: str | None = None
-    time: str | None = None
-    labels: SplitSettings | None = None
-    label_key: str = ""
-    label_time: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +56,8 @@ class StoredTable:
     """What is known of every row of a table of predictions.
 
     Attributes:
-        source: where it lies.
+        split: the rows with their inputs; its target is that of the labels where these lie elsewhere.
+        predictions: the columns of the predictions.
         files: of the table, with their states, and the row that each begins with (one more at the end).
         keys: numbers that stand for the keys, (n,).
         versions: numbers of the versions by ``names``, (n,); -1 in a row that names none.
@@ -82,10 +65,11 @@ class StoredTable:
         times: (n,) ``datetime64[us]`` in UTC; None where no column says it.
         labels: (n, q), NaN where there is none.
         usable: rows with a prediction, (n,).
-        corrected, repeated: how many keys of the labels' table have several labels, which differ or are equal.
+        corrected: how many keys of the labels' table have several labels that differ.
     """
 
-    source: StoredSource
+    split: SplitSettings
+    predictions: Sequence[str]
     files: Sequence[tuple[str, str]]
     starts: Sequence[int]
     keys: npt.NDArray[np.uint64]
@@ -95,7 +79,6 @@ class StoredTable:
     labels: npt.NDArray[np.float64]
     usable: npt.NDArray[np.bool_]
     corrected: int = 0
-    repeated: int = 0
 
     @cached_property
     def labelled(self) -> npt.NDArray[np.bool_]:
@@ -106,7 +89,7 @@ class StoredTable:
     def chosen(self) -> npt.NDArray[np.bool_]:
         """The rows that are evaluated, (n,): see the module."""
         taken = self.labelled & self.usable & (self.versions >= 0)
-        if self.source.split.key is None:
+        if self.split.key is None:
             return taken
         rows = np.flatnonzero(taken)
         frame = pd.DataFrame({"version": self.versions[rows], "key": self.keys[rows]})
@@ -130,7 +113,7 @@ class StoredTable:
         which = "the last in the files' order" if self.times is None else "the latest"
         reasons["is", "are", f"repeated for the same key and version, of which {which} counts"] = repeated
         parts = [f"{n:,} {one if n == 1 else many} {why}" for (one, many, why), n in reasons.items() if n]
-        line = f"{self.source.split.name}: {kept:,} of {rows:,} stored predictions are evaluated"
+        line = f"{self.split.name}: {kept:,} of {rows:,} stored predictions are evaluated"
         line += f"; {', '.join(parts)}" if parts else ""
         if self.corrected:
             keys = "key has" if self.corrected == 1 else "keys have"
@@ -148,12 +131,12 @@ class StoredTable:
 
     def parts(self, rows: Mapping[str, Rows], since: Any = None, until: Any = None) -> list[StoredPart]:
         """The splits that these rows of each version make: one for all versions whose rows have the same keys."""
-        name = self.source.split.name
+        name = self.split.name
         alike: dict[str, dict[str, Rows]] = {}
         for version, own in rows.items():
             order = np.argsort(self.keys[own], kind="stable")
             code = combine([version.encode()])
-            if self.source.split.key is not None:
+            if self.split.key is not None:
                 code = combine([self.keys[own][order].tobytes(), self.labels[own][order].tobytes()])
             alike.setdefault(code, {})[version] = own
         return [StoredPart(name, self._aligned(group), since, until) for group in alike.values()]
@@ -163,7 +146,7 @@ class StoredTable:
 
         One of the keys that all versions share; where these are too few, one for each pair that shares enough.
         """
-        if self.source.split.key is None or len(self.parts(rows)) < 2:
+        if self.split.key is None or len(self.parts(rows)) < 2:
             return []
         groups = [list(rows)]
         if len(self._common(rows, groups[0])) < least:
@@ -172,7 +155,7 @@ class StoredTable:
         for names in groups:
             common = self._common(rows, names)
             if len(common) >= least:
-                name = "-".join([self.source.split.name, "shared", *(each.replace("/", "-") for each in names)])
+                name = "-".join([self.split.name, "shared", *(each.replace("/", "-") for each in names)])
                 own = {each: rows[each][np.isin(self.keys[rows[each]], common)] for each in names}
                 found.append(StoredPart(name, self._aligned(own)))
         return found
@@ -191,133 +174,136 @@ class StoredTable:
         return found
 
 
-def read_stored(source: StoredSource) -> StoredTable:
+def read_stored(split: SplitSettings, predictions: Sequence[str], said: StoredPredictions) -> StoredTable:
     """Read what chooses rows, and join the labels.
+
+    Args:
+        split: the rows with their inputs; its target is that of the labels where these lie elsewhere.
+        predictions: the columns of the predictions.
+        said: which columns are versions and times, and where the labels lie.
 
     Raises:
         SplitError: no such file or column, a row without a key, or no key of the predictions has a label.
     """
-    read, columns = SplitSource.of(source.split), _Columns(source)
+    read = SplitSource.of(split)
+    columns = _Columns(split.key, said.time, [] if said.targets else split.target_columns, said.version, predictions)
     files = [(path, read.state(path)) for path in read.paths()]
-    labels = None if source.labels is None else _read_labels(source, source.labels)
-    counts = dict.fromkeys((path for path, _ in files), 0)
-    for path, start, batch in batches_of(read, counts, columns.names):
-        columns.take(batch, path, start)
-        counts[path] = start + batch.num_rows
-    return columns.table(files, [0, *accumulate(counts.values())], labels)
+    counts = columns.read(read, [path for path, _ in files])
+    return _table(split, columns, files, [0, *accumulate(counts)], said.targets)
 
 
-def stored_in_frame(frame: pd.DataFrame, source: StoredSource) -> StoredTable:
+def stored_in_frame(
+    frame: pd.DataFrame, split: SplitSettings, predictions: Sequence[str], said: StoredPredictions
+) -> StoredTable:
     """The same of rows in memory, whose labels are among their columns.
 
     Raises:
         SplitError: no such column, or a row without a key.
     """
-    columns = _Columns(source)
+    columns = _Columns(split.key, said.time, split.target_columns, said.version, predictions)
     absent = [name for name in columns.names if name not in frame.columns]
     if absent:
         raise unknown_column(absent[0], "stored predictions", list(map(str, frame.columns)), "the frame")
-    batch = pa.RecordBatch.from_pandas(frame[list(columns.names)], preserve_index=False)
-    columns.take(batch, "the frame", 0)
-    return columns.table([("the frame", "")], [0, len(frame)], None)
+    columns.take(pa.RecordBatch.from_pandas(frame[columns.names], preserve_index=False), "the frame", 0)
+    return _table(split, columns, [("the frame", "")], [0, len(frame)], None)
 
 
+@dataclass
 class _Columns:
-    """What is kept of each row of a table while it is read."""
+    """The columns of a table that choose rows, and what is kept of each row while it is read.
 
-    def __init__(self, source: StoredSource) -> None:
-        split, self.source = source.split, source
-        self.targets = split.target_columns if source.labels is None else []
-        wanted = [name for name in (split.key, source.version, source.time) if name is not None]
-        self.names = tuple(dict.fromkeys([*wanted, *self.targets, *source.predictions]))
-        self.versions: dict[str, int] = {}
-        self.blocks: dict[str, list[Any]] = {"keys": [], "versions": [], "times": [], "labels": [], "usable": []}
-        self.shown = ""
+    Attributes:
+        versions: the number of each version, by its name.
+        shown: the first key.
+        kept: of each batch which rows are usable, keys, versions and times where they are asked for, and targets.
+    """
+
+    key: str | None
+    time: str | None
+    targets: Sequence[str]
+    version: str | None = None
+    predictions: Sequence[str] = ()
+    versions: dict[str, int] = field(default_factory=dict)
+    shown: str = ""
+    kept: list[pd.DataFrame] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all of them."""
+        wanted = [name for name in (self.key, self.version, self.time) if name is not None]
+        return list(dict.fromkeys([*wanted, *self.targets, *self.predictions]))
+
+    def read(self, source: SplitSource, paths: Sequence[str]) -> list[int]:
+        """Take all rows of some files; returns how many each has."""
+        counts = dict.fromkeys(paths, 0)
+        for path, start, batch in batches_of(source, paths, self.names):
+            self.take(batch, path, start)
+            counts[path] = start + batch.num_rows
+        return list(counts.values())
 
     def take(self, batch: pa.RecordBatch, path: str, start: int) -> None:
         """More rows; ``start`` is the number of the first one in its file."""
-        source, key, blocks = self.source, self.source.split.key, self.blocks
-        if key is not None:
-            column = batch.column(key)
+        found: dict[Any, Any] = {"usable": _all_there(batch, self.predictions)}
+        if self.key is not None:
+            column = batch.column(self.key)
             self.shown = self.shown or (str(column[0]) if len(column) else "")
-            blocks["keys"].append(_key_numbers(column, key, path, start))
-        if source.version is not None:
-            blocks["versions"].append(_coded(batch.column(source.version), self.versions))
-        if source.time is not None:
-            blocks["times"].append(_as_times(batch.column(source.time), source.time, path))
-        if self.targets:
-            blocks["labels"].append(np.column_stack([as_numbers(batch.column(name)) for name in self.targets]))
-        blocks["usable"].append(_all_there(batch, source.predictions))
+            found["key"] = _key_numbers(column, self.key, path, start)
+        if self.version is not None:
+            found["version"] = _coded(batch.column(self.version), self.versions)
+        if self.time is not None:
+            found["time"] = _as_times(batch.column(self.time), self.time, path, start)
+        found |= {number: as_numbers(batch.column(name)) for number, name in enumerate(self.targets)}
+        self.kept.append(pd.DataFrame(found))
 
-    def table(self, files: Sequence[tuple[str, str]], starts: Sequence[int], labels: _Labels | None) -> StoredTable:
-        """All of them, with their labels."""
-        whole = {name: np.concatenate(parts) for name, parts in self.blocks.items() if parts}
-        count = starts[-1]
-        keys = whole.get("keys", np.arange(count, dtype=np.uint64))
-        joined = whole["labels"] if labels is None else self._joined(keys, labels)
-        return StoredTable(
-            self.source,
-            files,
-            starts,
-            keys,
-            whole.get("versions", np.zeros(count, np.int64)),
-            list(self.versions) or [""],
-            whole.get("times"),
-            joined,
-            whole["usable"],
-            0 if labels is None else labels.corrected,
-            0 if labels is None else labels.repeated,
-        )
 
-    def _joined(self, keys: npt.NDArray[np.uint64], labels: _Labels) -> npt.NDArray[np.float64]:
-        source = self.source
-        if not len(labels.keys):
-            return np.full((len(keys), labels.values.shape[1]), np.nan)
-        place = pd.Index(labels.keys).get_indexer(pd.Index(keys))
-        if len(keys) and not (place >= 0).any():
+def _table(
+    split: SplitSettings,
+    columns: _Columns,
+    files: Sequence[tuple[str, str]],
+    starts: Sequence[int],
+    elsewhere: LabelSettings | None,
+) -> StoredTable:
+    """All rows with their labels."""
+    frame = pd.concat(columns.kept, ignore_index=True)
+    keys = frame["key"].to_numpy() if columns.key is not None else np.arange(len(frame), dtype=np.uint64)
+    labels, corrected = frame[list(range(len(columns.targets)))].to_numpy(), 0
+    if elsewhere is not None:
+        latest, corrected, shown = _latest_labels(elsewhere)
+        labels = latest.reindex(keys).to_numpy()
+        if len(latest) and len(keys) and np.isnan(labels).all():
             raise SplitError(
-                f"{source.labels and source.labels.uri}: none of its {len(labels.keys):,} keys ({source.label_key}, "
-                f"for example {labels.shown!r}) is a key of the predictions ({source.split.key}, for example "
-                f"{self.shown!r}); name the columns that agree"
+                f"{elsewhere.uri}: none of its {len(latest):,} keys ({elsewhere.key}, for example {shown!r}) is a key "
+                f"of the predictions ({split.key}, for example {columns.shown!r}); name the columns that agree"
             )
-        return np.where((place >= 0)[:, None], labels.values[place], np.nan)
+    return StoredTable(
+        split=split,
+        predictions=columns.predictions,
+        files=files,
+        starts=starts,
+        keys=keys,
+        versions=frame["version"].to_numpy() if columns.version is not None else np.zeros(len(frame), np.int64),
+        names=list(columns.versions) or [""],
+        times=frame["time"].to_numpy() if columns.time is not None else None,
+        labels=labels,
+        usable=frame["usable"].to_numpy(),
+        corrected=corrected,
+    )
 
 
-@dataclass(frozen=True)
-class _Labels:
-    keys: npt.NDArray[np.uint64]
-    values: npt.NDArray[np.float64]
-    corrected: int
-    repeated: int
-    shown: str
-
-
-def _read_labels(source: StoredSource, labels: SplitSettings) -> _Labels:
-    """The label of each key: the latest one that is a number."""
-    read, targets = SplitSource.of(labels), labels.target_columns
-    wanted = tuple(dict.fromkeys([source.label_key, *targets, *([source.label_time] if source.label_time else [])]))
-    keys, values, times, shown = [], [], [], ""
-    for path, start, batch in batches_of(read, read.paths(), wanted):
-        column = batch.column(source.label_key)
-        shown = shown or (str(column[0]) if len(column) else "")
-        keys.append(_key_numbers(column, source.label_key, path, start))
-        values.append(np.column_stack([as_numbers(batch.column(name)) for name in targets]))
-        if source.label_time is not None:
-            times.append(_as_times(batch.column(source.label_time), source.label_time, path))
-    found, given = np.concatenate(keys), np.concatenate(values)
-    known = np.flatnonzero(np.isfinite(given).all(axis=1))
-    if times:
-        known = known[np.argsort(np.concatenate(times)[known], kind="stable")]
-    found, given = found[known], given[known]
-    again = pd.Series(found).duplicated(keep=False).to_numpy()
-    corrected = repeated = 0
-    if again.any():
-        grouped = pd.DataFrame(given[again]).groupby(found[again])
-        differ = (grouped.min() != grouped.max()).any(axis=1)
-        corrected, repeated = int(differ.sum()), int((~differ).sum())
-        last = ~pd.Series(found).duplicated(keep="last").to_numpy()
-        found, given = found[last], given[last]
-    return _Labels(found, given, corrected, repeated, shown)
+def _latest_labels(labels: LabelSettings) -> tuple[pd.DataFrame, int, str]:
+    """The latest label of each key that is a number, how many keys have several that differ, and the first key."""
+    at = SplitSettings(uri=labels.uri, format=labels.format, input=labels.key, target=labels.target)
+    read = SplitSource.of(at.model_copy(update={"storage_options": labels.storage_options}))
+    columns = _Columns(labels.key, labels.time, at.target_columns)
+    columns.read(read, read.paths())
+    frame = pd.concat(columns.kept, ignore_index=True)
+    targets = list(range(len(columns.targets)))
+    frame = frame.loc[np.isfinite(frame[targets].to_numpy()).all(axis=1)]
+    if columns.time is not None:
+        frame = frame.sort_values("time", kind="stable")
+    again = frame[frame["key"].duplicated(keep=False)].groupby("key")[targets]
+    corrected = int((again.min() != again.max()).any(axis=1).sum())
+    return frame.drop_duplicates("key", keep="last").set_index("key")[targets], corrected, columns.shown
 
 
 def batches_of(
@@ -354,16 +340,15 @@ def _coded(column: Any, names: dict[str, int]) -> npt.NDArray[np.int64]:
     return np.asarray(np.array([*numbers, -1], np.int64)[indices])
 
 
-def _as_times(column: Any, name: str, path: str) -> npt.NDArray[np.datetime64]:
+def _as_times(column: Any, name: str, path: str, start: int) -> npt.NDArray[np.datetime64]:
     """Times in UTC."""
-    try:
-        if pa.types.is_temporal(column.type) or is_text(column.type):
-            given = pd.Series(column.to_pandas())
-            found = pd.to_datetime(given, utc=True, format=None if pa.types.is_temporal(column.type) else "ISO8601")
-            return np.asarray(found.dt.tz_localize(None).to_numpy("datetime64[us]"))
-    except (ValueError, TypeError) as error:
-        raise SplitError(f"{path}: column {name!r} (time): {error}; give timestamps or ISO 8601 texts") from error
-    raise SplitError(f"{path}: column {name!r} (time) holds {column.type}; give timestamps, dates or ISO 8601 texts")
+    if not (is_text(column.type) or is_moment(column.type)):
+        kind = f"holds {column.type}; give timestamps, dates or ISO 8601 texts"
+        raise SplitError(f"{path}: column {name!r} (time) {kind}")
+    found = moments(column)
+    if np.isnat(found).any() and (unread := unread_time(column)) is not None:
+        raise SplitError(f"{path}, row {start + unread[0]}: column {name!r} (time) {unread[1]}")
+    return found
 
 
 def _all_there(batch: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.bool_]:

@@ -26,11 +26,11 @@ from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import output_columns_among, read_distribution
 from congruence.tasks.contract.settings import AUTO, StoredPredictions
-from congruence.tasks.data.columns import first_text, needed_columns
+from congruence.tasks.data.columns import first_text, no_numbers
 from congruence.tasks.data.locations import ContentDigest, combine, is_list, is_number, is_text
 from congruence.tasks.data.settings import SplitSettings, StoredColumns
 from congruence.tasks.data.sources import SplitSource
-from congruence.tasks.data.stored import StoredPart, StoredSource, StoredTable, batches_of, read_stored, stored_in_frame
+from congruence.tasks.data.stored import StoredPart, StoredTable, batches_of, read_stored, stored_in_frame
 from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries
 from congruence.tasks.models.registry import STORED, RegistryError, resolve
 from congruence.tasks.readers.columns import predicted_columns
@@ -112,16 +112,10 @@ def open_stored(settings: EvaluationSettings) -> StoredTable:
     """
     stored, split = settings.predictions, settings.splits[0]
     assert stored is not None
-    labels = None
-    if stored.targets is not None:
-        of = stored.targets
-        labels = SplitSettings(uri=of.uri, format=of.format, input=of.key, target=of.target)
-        labels = labels.model_copy(update={"storage_options": of.storage_options})
     read = SplitSource.of(split)
     path = read.paths()[0]
     columns = _prediction_columns(stored, split, read.schema(path), path, partial(first_text, read, path))
-    label_key, label_time = ("", None) if stored.targets is None else (stored.targets.key, stored.targets.time)
-    return read_stored(StoredSource(split, columns, stored.version, stored.time, labels, label_key, label_time))
+    return read_stored(split, columns, stored)
 
 
 def _prediction_columns(
@@ -139,22 +133,16 @@ def _prediction_columns(
             kind = schema.field(column).type
             why = "is named as input, slice, key or target, too"
             if column not in roles:
-                why = _no_numbers(kind, example(str(column)))
+                why = no_numbers(kind, example(str(column)))
             raise SettingsError(f"predictions.columns.{parameter}: column {column!r} of {where} {why}")
     texts = [each.name for each in schema if each.name not in roles and is_text(each.type)]
     if stored.family == AUTO and (spelled := [name for name in predicted_columns([*left, *texts]) if name in texts]):
-        why = _no_numbers(schema.field(spelled[0]).type, example(spelled[0]))
+        why = no_numbers(schema.field(spelled[0]).type, example(spelled[0]))
         raise SettingsError(f"predictions: column {spelled[0]!r} of {where} {why}")
     try:
         return output_columns_among(stored, left)
     except ContractError as error:
         raise SettingsError(f"predictions: {where}: {error}") from error
-
-
-def _no_numbers(kind: pa.DataType, example: str) -> str:
-    if is_text(kind) and not example:
-        return f"holds numbers written as text ({kind}); convert it to numbers"
-    return f"holds {'text' if is_text(kind) else kind}, not numbers{example}; convert it to numbers"
 
 
 @dataclass(frozen=True)
@@ -191,7 +179,7 @@ def rows_in_frame(frame: pd.DataFrame, predictions: StoredPredictions, split: Sp
     split = split.model_copy(update={"key": predictions.key})
     head = pa.Schema.from_pandas(frame.iloc[:1], preserve_index=False)
     columns = _prediction_columns(predictions, split, head, "the frame", partial(_text_in_frame, frame))
-    table = stored_in_frame(frame, StoredSource(split, columns, predictions.version, predictions.time))
+    table = stored_in_frame(frame, split, columns, predictions)
     found = {}
     for name, own in table.rows_of().items():
         chosen, targets = frame.iloc[own], table.labels[own]
@@ -304,7 +292,7 @@ def write_parts(
             addresses[name]: StoredColumns(columns=writer.columns[name], digest=said[_key_of(number)].decode())
             for number, name in enumerate(part.rows)
         }
-        split = table.source.split
+        split = table.split
         root_of_images = split.image_root
         if split.input_kind == "image" and root_of_images is None:
             root_of_images = SplitSource.of(split).location.folder_of([table.files[0][0]])
@@ -324,7 +312,7 @@ class _Writer:
         self.rows, self.part, self.table = part.rows[self.first], part, table
         self.kept = _kept_columns(table)
         self.columns = {
-            name: {f"{addresses[name]} {column}": column for column in table.source.predictions} for name in part.rows
+            name: {f"{addresses[name]} {column}": column for column in table.predictions} for name in part.rows
         }
         self.digests = {name: ContentDigest() for name in part.rows}
         self.gathered: dict[str, list[pa.RecordBatch]] = {name: [] for name in self.others}
@@ -336,7 +324,7 @@ class _Writer:
             own = np.sort(self.part.rows[name])
             inside = own[np.searchsorted(own, start) : np.searchsorted(own, start + batch.num_rows)] - start
             if len(inside):
-                self.gathered[name].append(batch.select(list(self.table.source.predictions)).take(pa.array(inside)))
+                self.gathered[name].append(batch.select(list(self.table.predictions)).take(pa.array(inside)))
 
     def in_order(self) -> None:
         """Put what was gathered into the order of the first version's rows."""
@@ -353,10 +341,9 @@ class _Writer:
         first, last = np.searchsorted(self.rows, [start, start + batch.num_rows])
         if first == last:
             return
-        source = self.table.source
         chosen = batch.take(pa.array(self.rows[first:last] - start))
         columns = {name: chosen.column(name) for name in self.kept}
-        for number, name in enumerate(source.split.target_columns):
+        for number, name in enumerate(self.table.split.target_columns):
             columns[name] = pa.array(self.table.labels[self.rows[first:last], number])
         for name in self.part.rows:
             held = chosen if name == self.first else self.beside[name].slice(first, last - first).combine_chunks()
@@ -381,10 +368,10 @@ class _Writer:
 
 def _copy(table: StoredTable, writers: Sequence[_Writer], filesystem: Any) -> None:
     """Two readings where versions share rows: of the predictions that are brought to a row of another version first."""
-    source, read = table.source, SplitSource.of(table.source.split)
-    names = list(dict.fromkeys([*_kept_columns(table), *source.predictions]))
+    read = SplitSource.of(table.split)
+    names = list(dict.fromkeys([*_kept_columns(table), *table.predictions]))
     if any(writer.others for writer in writers):
-        for start, batch in _batches(table, read, source.predictions):
+        for start, batch in _batches(table, read, table.predictions):
             for writer in writers:
                 writer.gather(batch, start)
     for writer in writers:
@@ -401,8 +388,8 @@ def _copy(table: StoredTable, writers: Sequence[_Writer], filesystem: Any) -> No
 
 def _kept_columns(table: StoredTable) -> list[str]:
     """The columns that are copied as they are: all that the split names, but labels."""
-    split = table.source.split
-    return [name for name in needed_columns(split, SplitSource.of(split)) if name not in split.target_columns]
+    source = SplitSource.of(table.split)
+    return [name for name in source.needed_columns if name not in source.settings.target_columns]
 
 
 def _batches(table: StoredTable, read: SplitSource, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -415,8 +402,8 @@ def _batches(table: StoredTable, read: SplitSource, names: Sequence[str]) -> Ite
 
 def _part_name(table: StoredTable, part: StoredPart) -> str:
     """A name that changes with the rows of a part, their labels, and the state of the files that hold them."""
-    described = table.source.split.model_dump_json(exclude={"uri", "storage_options", "name"})
-    pieces = [described.encode(), repr(list(table.source.predictions)).encode()]
+    described = table.split.model_dump_json(exclude={"uri", "storage_options", "name"})
+    pieces = [described.encode(), repr(list(table.predictions)).encode()]
     for name, rows in part.rows.items():
         held = np.searchsorted(table.starts, rows, side="right") - 1
         inside = rows - np.asarray(table.starts)[held]

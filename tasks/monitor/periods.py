@@ -108,7 +108,7 @@ def _is_due(
     if look is None:
         return True
     keys = kept(look, "keys", settings)
-    if table.source.split.key is None:
+    if table.split.key is None:
         return len(rows) - len(keys) > late * len(keys)
     labels = kept(look, "target", settings)
     place = pd.Index(keys).get_indexer(pd.Index(table.keys[rows]))

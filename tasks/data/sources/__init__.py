@@ -147,8 +147,9 @@ atexit.register(_waiting.clear)  # what waits in an open file ends while there s
 
 @dataclass(frozen=True)
 class SplitSource:
-    """The source of a split, and where it lies."""
+    """The source of a split, where it lies, and what the split takes of it."""
 
+    settings: SplitSettings
     source: Source
     location: Location
 
@@ -163,7 +164,27 @@ class SplitSource:
         sources = all_sources()
         if settings.format not in ("auto", *sources):
             raise SplitError(f"format: {settings.format!r} is none of auto, {', '.join(sorted(sources))}")
-        return cls(_detected(location) if settings.format == "auto" else sources[settings.format], location)
+        found = _detected(location) if settings.format == "auto" else sources[settings.format]
+        return cls(settings, found, location)
+
+    @property
+    def key(self) -> str | None:
+        """The column that names the rows, None where their numbers do."""
+        return self.settings.key or self.source.key
+
+    @property
+    def described_columns(self) -> list[str]:
+        """The columns that a split's digest covers beside the encoder's input: all that the settings name."""
+        settings, key = self.settings, [self.key] if self.key else []
+        named = [*settings.model_input_columns, *settings.slices, *settings.design_columns.values()]
+        plain = [name for name in named if name not in settings.input_columns]
+        return list(dict.fromkeys([*key, *settings.target_columns, *plain]))
+
+    @property
+    def needed_columns(self) -> list[str]:
+        """Every column of the source that is read, once."""
+        settings = self.settings
+        return list(dict.fromkeys([*self.described_columns, *settings.input_columns, *settings.stored_columns]))
 
     def paths(self) -> list[str]:
         """What is read one by one: files, or the folder of arrays that are read as one."""
