@@ -135,8 +135,6 @@ class Encoder(ABC):
             where they are not known.
         encode_matrix: of an encoder of features that takes many rows at once, to the same bytes as row by row: from raw
             rows (rows, features) to embeddings, not finite where `preprocess` or `encode` refuses one.
-        begin: of an encoder that computes one batch while the next is made ready for it: starts on a batch, and gives
-            the function that waits for its embeddings, in the order of the batches.
 
     The same rows in the same batches give the same bytes on the same machine; another partition into batches may move
     an embedding by single-precision rounding (about 1e-7). Embeddings are the encoder's raw output: a protocol
@@ -153,7 +151,6 @@ class Encoder(ABC):
     takes_missing: bool = False
     weight_files: tuple[Path, ...] | None = None
     encode_matrix: Callable[[NDArray[np.float64]], NDArray[np.float32]] | None = None
-    begin: Callable[[list[Any]], Callable[[], NDArray[np.float32]]] | None = None
 
     @abstractmethod
     def preprocess(self, raw: Any) -> Any:
@@ -162,6 +159,14 @@ class Encoder(ABC):
     @abstractmethod
     def encode(self, batch: list[Any]) -> NDArray[np.float32]:
         """Embeddings (len(batch), dimension) of preprocessed rows."""
+
+    def begin(self, batch: list[Any]) -> Callable[[], NDArray[np.float32]]:
+        """Start on a batch; the function that waits for its embeddings, which are those of `encode`.
+
+        An encoder may be at work on `BATCHES_IN_FLIGHT` batches at once, which are waited for in their order.
+        """
+        done = self.encode(batch)
+        return lambda: done
 
     def embed(self, raw: Iterable[Any], first: int = 0) -> NDArray[np.float32]:
         """Embeddings of raw rows, (rows, dimension); raises InvalidRow with the row's number, counted from `first`."""

@@ -206,24 +206,18 @@ class TorchEncoder(Encoder):
         return np.concatenate(parts)
 
     def begin(self, batch: list[Any]) -> Callable[[], NDArray[np.float32]]:
-        """Start on a batch; the function that waits for its embeddings, which are those of `encode`.
+        """See Encoder: on a GPU the next batch is copied while this one is computed.
 
-        On a GPU the next batch is copied while this one is computed. At most `BATCHES_IN_FLIGHT` may be begun and not
-        waited for, and they are waited for in order. Where memory runs out, what is in flight ends first and the batch
-        is encoded by parts.
+        Where memory runs out, what is in flight ends first and the batch is encoded by parts.
         """
-        if not batch or self.device.type != "cuda":
-            done = self.encode(batch)
-            return lambda: done
-        if len(batch) <= self.batch_size:
+        if self.device.type == "cuda" and 0 < len(batch) <= self.batch_size:
             try:
                 return self._pipeline.begin(batch)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-        self._release()
-        parts = self.encode(batch)
-        return lambda: parts
+            self._release()
+        return super().begin(batch)
 
     def _encode_at_once(self, rows: list[Any]) -> NDArray[np.float32]:
         if self.device.type == "cuda":

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import islice
-from queue import Full, Queue
-from threading import Event, Thread
+from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,8 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.sections import EncoderSettings
 from congruence.tasks.store.embeddings import EmbeddingStore
 
+BATCHES_AHEAD = 3
+"""Decoded while the encoder is at work."""
 _WAITING_SHARDS = 2
 
 
@@ -39,18 +40,15 @@ def embed_each(
     encoder: Encoder,
     store: EmbeddingStore,
     *,
-    batch_size: int | None = None,
     threads: int | None = None,
-    prefetch_batches: int = 3,
 ) -> None:
     """Embed the rows of some shards into ``store``, except of those that are there.
 
-    Rows are read and decoded by ``threads`` (default: one per usable core) at most ``prefetch_batches`` batches ahead
-    of the encoder, so that memory does not grow with the shards; and across their borders, so that the encoder does not
-    wait at the end of one. Finished shards are written by a thread of their own. A batch is the next ``batch_size``
-    valid rows of one shard (default: the encoder's): the partition, and with it every byte of the result, depends on
-    the data alone, never on timing. An encoder of features with ``encode_matrix`` is given them as one matrix, with the
-    same bytes as result.
+    Rows are read and decoded by ``threads`` (default: one per usable core) at most three batches ahead of the encoder,
+    so that memory does not grow with the shards; and across their borders, so that the encoder does not wait at the end
+    of one. Finished shards are written by a thread of their own. A batch is the next valid rows of one shard, as many
+    as the encoder takes: the partition, and with it every byte of the result, depends on the data alone, never on
+    timing. An encoder of features with ``encode_matrix`` is given them as one matrix, with the same bytes as result.
 
     A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
     network, the disk, the device) is raised, and nothing of an unfinished shard counts as done.
@@ -66,10 +64,9 @@ def embed_each(
                 _embed_features(split, each.shard, encoder, each.embeddings, each.invalid)
                 writer.write(each)
         elif pending:
-            reading = (
-                (each, row, read) for each in pending for row, read in enumerate(split.input_readers(each.shard))
-            )
-            _embed_rows(pending, reading, encoder, writer, batch_size, threads, prefetch_batches)
+            reading = chain.from_iterable(split.input_readers(each.shard) for each in pending)
+            with closing(_decoded(reading, encoder, threads or usable_cores())) as rows:
+                _embed_rows(pending, rows, encoder, writer)
 
 
 def _beside(split: Split, shard: Shard) -> dict[str, Any]:
@@ -122,39 +119,25 @@ class _Writer:
         del each.embeddings
 
 
-def _embed_rows(
-    pending: Sequence[_Pending],
-    reading: Iterator[tuple[_Pending, int, Reader]],
-    encoder: Encoder,
-    writer: _Writer,
-    batch_size: int | None,
-    threads: int | None,
-    prefetch_batches: int,
-) -> None:
-    """Encode batches of preprocessed rows into their places, some in flight where the encoder can have that."""
-    begin = encoder.begin
+def _embed_rows(pending: Sequence[_Pending], rows: Iterator[Any], encoder: Encoder, writer: _Writer) -> None:
+    """Encode batches of preprocessed rows into their places, some in flight."""
     flying: deque[_Flight] = deque()
 
     def land() -> None:
         flight = flying.popleft()
         each = flight.of
-        if flight.rows:
+        if flight.result is not None:
             each.embeddings[flight.rows] = flight.result()
         if flight.is_last:
             writer.write(each)
 
-    depth = prefetch_batches * (batch_size or encoder.batch_size)
-    with _Prefetch(reading, encoder, threads or usable_cores(), depth) as decoded_rows:
-        for each, batch, is_last in _batches(pending, decoded_rows, lambda: batch_size or encoder.batch_size):
-            while len(flying) >= BATCHES_IN_FLIGHT:
-                land()
-            values = [value for _, value in batch]
-            result = begin(values) if begin is not None and batch else partial(encoder.encode, values)
-            flying.append(_Flight(each, [row for row, _ in batch], result, is_last))
-            while begin is None and flying:
-                land()
-        while flying:
+    for each, batch, is_last in _batches(pending, rows, encoder):
+        while len(flying) >= BATCHES_IN_FLIGHT:
             land()
+        result = encoder.begin(list(batch.values())) if batch else None
+        flying.append(_Flight(each, list(batch), result, is_last))
+    while flying:
+        land()
 
 
 @dataclass(frozen=True)
@@ -163,7 +146,7 @@ class _Flight:
 
     of: _Pending
     rows: list[int]
-    result: Callable[[], npt.NDArray[np.float32]]
+    result: Callable[[], npt.NDArray[np.float32]] | None
     is_last: bool
 
 
@@ -190,79 +173,40 @@ def _embed_features(
 
 
 def _batches(
-    pending: Sequence[_Pending],
-    decoded_rows: Iterable[tuple[_Pending, int, Any]],
-    batch_size: Callable[[], int],
-) -> Iterator[tuple[_Pending, list[tuple[int, Any]], bool]]:
-    """The valid rows of each shard in order, by batches of the size that is asked for when the shard begins.
+    pending: Sequence[_Pending], rows: Iterator[Any], encoder: Encoder
+) -> Iterator[tuple[_Pending, dict[int, Any], bool]]:
+    """The valid rows of each shard by number in order, in batches of the encoder's size as the shard begins.
 
     With each batch whether it is the shard's last, which may be empty. Notes the invalid rows.
     """
-    rows = iter(decoded_rows)
     for each in pending:
-        batch: list[tuple[int, Any]] = []
-        size = batch_size()
-        for _, row, decoded in islice(rows, each.shard.rows):
+        batch: dict[int, Any] = {}
+        size = encoder.batch_size
+        for row, decoded in enumerate(islice(rows, each.shard.rows)):
             if isinstance(decoded, InvalidRow):
                 each.invalid[row] = decoded.reason
             else:
-                batch.append((row, decoded))
+                batch[row] = decoded
             if len(batch) == size:
                 yield each, batch, False
-                batch = []
+                batch = {}
         yield each, batch, True
 
 
-class _Prefetch:
-    """Preprocessed rows in order: one thread streams the rows from the source, others load and decode them.
-
-    At most ``depth`` rows are held between the source and the consumer.
-    """
-
-    def __init__(
-        self, readers: Iterator[tuple[_Pending, int, Reader]], encoder: Encoder, threads: int, depth: int
-    ) -> None:
-        self._readers = readers
-        self._encoder = encoder
-        self._rows: Queue[tuple[_Pending, int, Future[Any]] | None] = Queue(maxsize=depth)
-        self._stopped = Event()
-        self._failure: BaseException | None = None
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
-        self._feeder = Thread(target=self._feed, name="read-ahead", daemon=True)
-
-    def __enter__(self) -> _Prefetch:
-        self._feeder.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._feeder.join()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def __iter__(self) -> Iterator[tuple[_Pending, int, Any]]:
-        while (item := self._rows.get()) is not None:
-            each, row, future = item
-            yield each, row, future.result()
-        if self._failure is not None:
-            raise self._failure
-
-    def _feed(self) -> None:
-        try:
-            for each, row, read in self._readers:
-                if not self._put((each, row, self._pool.submit(_decode, read, self._encoder))):
-                    return
-        except Exception as failure:
-            self._failure = failure
-        self._put(None)
-
-    def _put(self, item: tuple[_Pending, int, Future[Any]] | None) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._rows.put(item, timeout=0.1)
-            except Full:
-                continue
-            return True
-        return False
+def _decoded(readers: Iterator[Reader], encoder: Encoder, threads: int) -> Generator[Any, None, None]:
+    """Preprocessed rows in order, or why they are invalid: threads load and decode some batches ahead."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+    ahead: deque[Future[Any]] = deque()
+    depth = BATCHES_AHEAD * encoder.batch_size
+    try:
+        for read in readers:
+            if len(ahead) == depth:
+                yield ahead.popleft().result()
+            ahead.append(pool.submit(_decode, read, encoder))
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _decode(read: Reader, encoder: Encoder) -> Any:

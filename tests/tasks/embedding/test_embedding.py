@@ -29,6 +29,7 @@ from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
 from congruence.tasks.evaluate import embed
 from congruence.tasks.evaluate.embed import (
+    BATCHES_AHEAD,
     BATCHES_IN_FLIGHT,
     decode_threads,
     embed_each,
@@ -139,9 +140,9 @@ def test_the_bytes_do_not_depend_on_timing_and_invalid_rows_keep_their_place(num
 
 def test_rows_in_flight_are_bounded(numbers: Any, tmp_path: Path) -> None:
     encoder = Erratic(0)
-    _embed(numbers, encoder, tmp_path / "store", threads=2, prefetch_batches=2)
-    # Two batches ahead, one that is filled, one row in the feeder's hand, and the invalid rows that nobody gives back.
-    assert encoder.most_held <= 2 * 8 + 8 + 1 + 10
+    _embed(numbers, encoder, tmp_path / "store", threads=2)
+    # What is ahead, a batch that is filled, and the invalid rows that nobody gives back.
+    assert encoder.most_held <= BATCHES_AHEAD * 8 + 8 + 10
 
 
 @pytest.mark.parametrize("where", ["preprocess", "encode", "read"])
@@ -269,7 +270,7 @@ class InFlight(Encoder):
 
 
 class OneByOne(InFlight):
-    begin = None  # type: ignore[assignment]
+    begin = Encoder.begin
 
 
 def store_of(folder: Path, split: Any) -> EmbeddingStore:
