@@ -9,7 +9,6 @@ checksums (zstd, crc32c) tell when a file was damaged, which is an error that na
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,7 +52,6 @@ class EmbeddingStore:
         self.folder = group_folder(address.encoder_key, split)
         self._objects = ObjectStore(address.uri, address.options)
         self._shards = list(split.shards)
-        self._starts = [shard.start for shard in self._shards]
         self.rows = self._shards[-1].stop if self._shards else 0
         self._valid, self._seen = np.zeros(self.rows, dtype=bool), set[int]()
 
@@ -91,8 +89,7 @@ class EmbeddingStore:
 
     def pending(self) -> list[Shard]:
         """Returns the shards that are still to be embedded, by one listing."""
-        found = self._objects.objects(f"{self.folder}/embeddings", depth=1)
-        done = {key for key, each in found.items() if each.size}
+        done = self._objects.finished(f"{self.folder}/embeddings")
         return [shard for shard in self._shards if self._key("embeddings", shard) not in done]
 
     def batch_size(self, device: str) -> int | None:
@@ -303,7 +300,8 @@ class EmbeddingStore:
     def _overlapping(self, start: int, stop: int) -> list[Shard]:
         if start >= stop:
             return []
-        return self._shards[max(0, bisect_left(self._starts, start + 1) - 1) : bisect_left(self._starts, stop)]
+        size = self._shards[0].rows
+        return self._shards[start // size : (stop - 1) // size + 1]
 
     def _bounds(self, rows: slice | None) -> tuple[int, int]:
         start, stop, step = (rows or slice(None)).indices(self.rows)

@@ -77,6 +77,10 @@ class ObjectStore:
             if entry["type"] == "file"
         }
 
+    def finished(self, folder: str) -> set[str]:
+        """Returns the keys of the objects right below ``folder``, by one listing; empty ones are what a crash left."""
+        return {key for key, found in self.objects(folder, depth=1).items() if found.size}
+
     def put(self, key: str, data: bytes) -> None:
         """Writes the object whole, in place of any other under this key."""
         if self.is_local:
