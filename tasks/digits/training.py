@@ -37,6 +37,7 @@ from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 TRAINING_EXPERIMENT = "digit-angle training"
 COMPONENTS = 2
+HIDDEN, BATCH = 256, 128
 
 DESCRIPTION = (
     "The angle of a rotated handwritten digit, in degrees, seen through noise that grows with the digit. "
@@ -46,45 +47,33 @@ DESCRIPTION = (
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def train(
-    x: NDArray[np.float32],
-    y: NDArray[np.float64],
-    loss: Loss,
-    outputs: int,
-    *,
-    hidden: int = 256,
-    steps: int = 384,
-    batch: int = 128,
-    seed: int = 0,
-) -> Network:
+def train(x: NDArray[np.float32], y: NDArray[np.float64], loss: Loss, outputs: int, steps: int = 384) -> Network:
     """Fit a network to targets (degrees) under ``loss(outputs, y / UNIT)`` by AdamW with one cosine cycle."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return _fit(x, y, loss, outputs, hidden, steps, batch)
+            torch.manual_seed(0)
+            return _fit(x, y, loss, outputs, steps)
     finally:
         torch.set_num_threads(threads)
 
 
-def _fit(
-    x: NDArray[np.float32], y: NDArray[np.float64], loss: Loss, outputs: int, hidden: int, steps: int, batch: int
-) -> Network:
+def _fit(x: NDArray[np.float32], y: NDArray[np.float64], loss: Loss, outputs: int, steps: int) -> Network:
     center = x.mean(axis=0)
     module = torch.nn.Sequential(
-        torch.nn.Linear(x.shape[1], hidden),
+        torch.nn.Linear(x.shape[1], HIDDEN),
         torch.nn.ReLU(),
         torch.nn.Dropout(0.1),
-        torch.nn.Linear(hidden, hidden),
+        torch.nn.Linear(HIDDEN, HIDDEN),
         torch.nn.ReLU(),
         torch.nn.Dropout(0.1),
-        torch.nn.Linear(hidden, outputs),
+        torch.nn.Linear(HIDDEN, outputs),
     )
     inputs, targets = torch.as_tensor(x - center), torch.as_tensor(y / UNIT, dtype=torch.float32)
     optimizer = torch.optim.AdamW(module.parameters(), lr=2e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
-    batches = chain.from_iterable(torch.split(torch.randperm(len(x)), batch) for _ in count())
+    batches = chain.from_iterable(torch.split(torch.randperm(len(x)), BATCH) for _ in count())
     for rows in islice(batches, steps):
         optimizer.zero_grad()
         loss(module(inputs[rows]), targets[rows]).backward()  # type: ignore[no-untyped-call]
