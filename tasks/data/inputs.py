@@ -66,20 +66,6 @@ class ImageFolder:
         except PermissionError as error:
             raise InvalidRow(f"file {name!r} may not be read: permission denied") from error
 
-    def read_range(self, file: str, offset: int, length: int) -> bytes:
-        """Bytes of a file that the split itself names.
-
-        Raises:
-            InvalidRow: too many of them.
-            SplitError: the file ends before.
-        """
-        if length > self.max_bytes:
-            raise InvalidRow(f"the image has {length} bytes, more than max_input_bytes = {self.max_bytes}")
-        data = bytes(self.filesystem.cat_file(file, start=offset, end=offset + length)) if length else b""
-        if len(data) < length:
-            raise SplitError(f"{file}: is cut off at byte {offset + len(data)}; fetch the file again")
-        return data
-
     def state(self, name: str) -> str:
         """What tells whether the file changed without reading it: size, times and inode, or the object's ETag."""
         try:
@@ -242,12 +228,24 @@ class Pictures(InputColumns):
         if is_text(value.type):
             read = partial(self._folder.read, value.as_py())
             return read() if digest is None else read_as_ingested(read, digest, value.as_py())
-        if value.type == REFERENCE:
-            return self._folder.read_range(**value.as_py())
-        size = value.as_buffer().size
+        size = value["length"].as_py() if value.type == REFERENCE else value.as_buffer().size
         if size > self._folder.max_bytes:
             raise InvalidRow(f"the image has {size} bytes, more than max_input_bytes = {self._folder.max_bytes}")
+        if value.type == REFERENCE:
+            return read_reference(self._folder.filesystem, **value.as_py())
         return bytes(value.as_py())
+
+
+def read_reference(filesystem: Any, file: str, offset: int, length: int) -> bytes:
+    """The bytes that a reference stands for.
+
+    Raises:
+        SplitError: the file ends before.
+    """
+    data = bytes(filesystem.cat_file(file, start=offset, end=offset + length)) if length else b""
+    if len(data) < length:
+        raise SplitError(f"{file}: is cut off at byte {offset + len(data)}; fetch the file again")
+    return data
 
 
 def read_as_ingested(read: Reader, digest: bytes, path: str) -> RawInput:

@@ -163,7 +163,7 @@ class Location:
             found = found if self.dates is None else self.dates.within(found, self.window)
         elif self.filesystem.isdir(self.path):
             found = [path for path in self.filesystem.find(self.path) if path.endswith(tuple(suffixes))]
-            found = [path for path in found if not _is_marker(path, self.path)]
+            found = [path for path in found if not re.search("(^|/)[._]", path[len(self.path) :].lstrip("/"))]
         elif self.filesystem.exists(self.path):
             return [self.path]
         else:
@@ -192,10 +192,6 @@ def file_state(filesystem: Any, path: str, local: bool) -> str:
     info = filesystem.info(path)  # a listing says less than a request of its own: only what both say is compared
     name = next((name for name in _STATES if info.get(name)), None)
     return f"{info['size']} {info[name]}" if name is not None else str(filesystem.ukey(path))
-
-
-def _is_marker(path: str, folder: str) -> bool:
-    return any(part.startswith((".", "_")) for part in path[len(folder) :].strip("/").split("/"))
 
 
 def _as_expression(glob: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -274,11 +274,6 @@ class Ingested:
         """
         for part, _, _ in self._ranges(start, stop):
             self.source.require_unchanged(*self.files[part])
-
-    def read_reference(self, at: Mapping[str, Any]) -> bytes:
-        """The bytes that a reference stands for."""
-        first, filesystem = at["offset"], self.source.location.filesystem
-        return bytes(filesystem.cat_file(at["file"], start=first, end=first + at["length"]))
 
     def stored(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Rows of some columns as they were ingested, in order.

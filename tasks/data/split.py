@@ -17,7 +17,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import as_numbers, read_design
 from congruence.tasks.data.ingest import Looking, SplitRows, own_folder, rows_without_target, unseen
-from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader, invalid_row
+from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader, invalid_row, read_reference
 from congruence.tasks.data.locations import ROW_BYTES, digest_of
 from congruence.tasks.data.rows import Ingested, RowFacts
 from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
@@ -187,12 +187,9 @@ class Split:
         """Groups, times, weights and exposures of some shards one after the other, by default of all rows."""
         named = self.settings.design_columns
         names = list(dict.fromkeys(named.values()))
-        ranges = runs(self.shards if shards is None else shards)
-        batches = (
-            [batch for start, stop in ranges for batch in self._ingested.stored(names, start, stop)] if names else []
-        )
-        found = pa.Table.from_batches(batches).combine_chunks() if batches else None
-        return SampleDesign() if found is None else read_design(named, found)
+        ranges = runs(self.shards if shards is None else shards) if names else []
+        batches = [batch for start, stop in ranges for batch in self._ingested.stored(names, start, stop)]
+        return read_design(named, pa.Table.from_batches(batches).combine_chunks()) if batches else SampleDesign()
 
     @property
     def row_columns(self) -> list[str]:
@@ -245,9 +242,10 @@ class Split:
         frame = pd.DataFrame(index=range(stop - start))
         if batches:
             frame = pa.Table.from_batches(batches).to_pandas(ignore_metadata=True)
+        filesystem = self._ingested.source.location.filesystem
         for name in stored:
             if self._ingested.schema.field(name).type == REFERENCE:
-                frame[name] = [None if at is None else self._ingested.read_reference(at) for at in frame[name]]
+                frame[name] = [None if at is None else read_reference(filesystem, **at) for at in frame[name]]
         frame.index = pd.RangeIndex(start, stop)
         if self._row_key in names:
             # Texts of Python would take 60 bytes a row on the way.
@@ -301,20 +299,13 @@ def _ingested_again(settings: SplitSettings, folder: Path) -> Ingested:
         return _ingested(settings, own_folder())
 
 
-def neighbours(shards: Sequence[Shard]) -> list[list[Shard]]:
-    """Shards in their order, those without a gap between them in one group."""
-    found: list[list[Shard]] = []
-    for shard in shards:
-        if found and shard.start == found[-1][-1].stop:
-            found[-1].append(shard)
-        else:
-            found.append([shard])
-    return found
-
-
 def runs(shards: Sequence[Shard]) -> list[tuple[int, int]]:
     """The rows of shards as ranges, in their order, neighbours in one."""
-    return [(group[0].start, group[-1].stop) for group in neighbours(shards)]
+    found: list[tuple[int, int]] = []
+    for shard in shards:
+        start = found.pop()[0] if found and found[-1][1] == shard.start else shard.start
+        found.append((start, shard.stop))
+    return found
 
 
 def _read_or_none(read: Callable[[], RawInput]) -> RawInput | None:

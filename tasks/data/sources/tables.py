@@ -33,7 +33,7 @@ _ARROW_FILE = b"ARROW1"
 @source("parquet", suffixes=(".parquet", ".pq"), seeks=True)
 def read_parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """Row groups, in batches by the size that the footer says."""
-    with _readable(file, "Parquet", "write the file again"), file.open() as stream:
+    with _readable(file.path, "Parquet", "write the file again"), file.open() as stream:
         metadata = pq.read_metadata(stream)
         whole = metadata.schema.to_arrow_schema()
         names = file.wanted(whole.names)
@@ -62,7 +62,7 @@ def _batch_rows(group: Any, names: list[str]) -> int:
 def read_arrow(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """The record batches of an Arrow file or stream, mapped; Feather is the former."""
     with (
-        _readable(file, "an Arrow file", "save the dataset again"),
+        _readable(file.path, "an Arrow file", "save the dataset again"),
         pa.memory_map(file.path) if file.location.is_local else file.open() as stream,
     ):
         is_file = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
@@ -104,15 +104,20 @@ def _dataset_files(location: Location) -> list[str]:
 source("huggingface", is_here=_is_saved_dataset, paths=_dataset_files, seeks=True)(read_arrow)
 
 
+_OF_NUMPY = (zipfile.BadZipFile, ValueError, EOFError)
+
+
 @contextmanager
-def _readable(file: SourceFile, form: str, remedy: str) -> Iterator[None]:
-    """What Arrow says of a damaged file, with its name and the remedy; a network or a right that is missing passes."""
+def _readable(
+    path: str, form: str, remedy: str, faults: tuple[type[Exception], ...] = (pa.ArrowInvalid, OSError)
+) -> Iterator[None]:
+    """What a library says of a damaged file, with its name and the remedy; a network or a right that lacks passes."""
     try:
         yield
-    except (ConnectionError, TimeoutError, PermissionError, FileNotFoundError):
+    except (SplitError, ConnectionError, TimeoutError, PermissionError, FileNotFoundError):
         raise
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SplitError(f"{file.path}: not readable as {form} ({error}); {remedy}") from error
+    except faults as error:
+        raise SplitError(f"{path}: not readable as {form} ({error}); {remedy}") from error
 
 
 def _one_npz(location: Location) -> list[str]:
@@ -126,17 +131,14 @@ def _one_npz(location: Location) -> list[str]:
 def read_npz(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """The members of an .npz file, all read on together."""
     with ExitStack() as opened:
-        try:
+        with _readable(file.path, ".npz", "save it again with numpy.savez", _OF_NUMPY):
             archive = opened.enter_context(zipfile.ZipFile(opened.enter_context(file.open())))
             members = [name for name in archive.namelist() if name.endswith(".npy")]
+            streams = {name: opened.enter_context(archive.open(name)) for name in members}
             arrays = {
-                name.removesuffix(".npy"): _streamed(
-                    opened.enter_context(archive.open(name)), f"{file.path}, member {name!r}"
-                )
-                for name in members
+                name.removesuffix(".npy"): _streamed(stream, f"{file.path}, member {name!r}")
+                for name, stream in streams.items()
             }
-        except (zipfile.BadZipFile, ValueError, EOFError) as error:
-            raise _unreadable(file.path, ".npz", "numpy.savez", error) from error
         yield from _side_by_side(file, arrays)
 
 
@@ -151,10 +153,8 @@ def read_npy(file: SourceFile) -> Iterator[pa.RecordBatch]:
         arrays: dict[str, _Array] = {}
         for path in _npy_files(file.location):
             stream = opened.enter_context(file.location.filesystem.open(path, "rb"))
-            try:
+            with _readable(path, ".npy", "save it again with numpy.save", _OF_NUMPY):
                 arrays[posixpath.basename(path).removesuffix(".npy")] = _streamed(stream, path, stream.seekable())
-            except (ValueError, EOFError) as error:
-                raise _unreadable(path, ".npy", "numpy.save", error) from error
         yield from _side_by_side(file, arrays)
 
 
@@ -306,9 +306,3 @@ def _png(image: npt.NDArray[np.uint8]) -> bytes:
     shown = image.squeeze(-1) if image.ndim == 3 and image.shape[-1] == 1 else image
     Image.fromarray(shown).save(stream, "PNG", compress_level=0)
     return stream.getvalue()
-
-
-def _unreadable(where: str, form: str, saved_by: str, error: Exception) -> SplitError:
-    if isinstance(error, SplitError):
-        return error
-    return SplitError(f"{where}: not readable as {form} ({error}); save it again with {saved_by}")

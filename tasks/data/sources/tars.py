@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from congruence.tasks.data.sources import BATCH_ROWS, REASON, SourceFile, source
-from congruence.tasks.data.sources.text import ColumnKinds, RawText, kind_of_values, parse_object, rows_as
+from congruence.tasks.data.sources.text import RawText, kind_of_values, parse_object, rows_as, widen
 from congruence.tasks.runtime.errors import SplitError
 
 KEY = "__key__"
@@ -38,10 +38,10 @@ def read_tar(file: SourceFile) -> Iterator[pa.RecordBatch]:
     Several extensions of one column are written ``jpg;jpeg;png``. Nothing is ever extracted: a member is read where it
     lies in the tar. A link, a device, or a name that climbs out of the archive makes its sample invalid.
     """
-    kinds = ColumnKinds({KEY: "text"})
+    kinds = {KEY: "text"}
     for samples in _batches(file):
         for name in dict.fromkeys(name for sample in samples for name in sample.values):
-            kinds.observe(name, kind_of_values([sample.values.get(name) for sample in samples]))
+            widen(kinds, name, kind_of_values([sample.values.get(name) for sample in samples]))
     for name in file.columns or ():
         if not set(name.split(";")).isdisjoint(kinds):
             kinds[name] = "reference" if ";" in name else kinds[name]

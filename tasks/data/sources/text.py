@@ -49,25 +49,13 @@ class RawText(str):
     """A value whose type is not known from its notation: ``12`` may be a number or a name. Empty means missing."""
 
 
-class ColumnKinds(dict[str, str]):
-    """The narrowest kind of each column that holds every value seen, in the order in which they were first seen.
-
-    Integers and floats widen to floats; any other mixture is text.
-    """
-
-    def observe(self, name: str, kind: str) -> None:
-        """A column holds values of this kind, too."""
-        self[name] = _join(self.get(name, "null"), kind)
-
-    def types(self, as_text: frozenset[str] = frozenset()) -> dict[str, pa.DataType]:
-        """The Arrow type of each column."""
-        return {name: pa.string() if name in as_text else _ARROW[kind] for name, kind in self.items()}
+def widen(kinds: dict[str, str], name: str, kind: str) -> None:
+    """Have the kind of a column hold values of this kind, too: integers with floats are floats, other mixtures text."""
+    kinds[name] = _join(kinds.get(name, "null"), kind)
 
 
 def kind_of_texts(texts: Any, decimal_comma: bool = False) -> str:
     """The kind of a column of texts, by the notation of all of them."""
-    if texts.null_count == len(texts):
-        return "null"
     found = _kind_as_written(texts, decimal_comma)
     return found if found != "text" else _kind_as_written(_cleaned(texts), decimal_comma)
 
@@ -119,12 +107,10 @@ def kind_of_values(values: Sequence[Any]) -> str:
 
 def values_as(values: Sequence[Any], kind: str) -> Any:
     """JSON values as a column of a kind that holds them."""
-    if any(isinstance(value, RawText) for value in values):
-        given = [None if value is None else value if isinstance(value, str) else json.dumps(value) for value in values]
-        return texts_as(pa.array(given, pa.string()), kind)
-    if kind == "text":
+    are_raw = any(isinstance(value, RawText) for value in values)
+    if are_raw or kind == "text":
         values = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
-    return pa.array(values, _ARROW[kind])
+    return texts_as(pa.array(values, pa.string()), kind) if are_raw else pa.array(values, _ARROW[kind])
 
 
 def kind_of_type(kind: Any) -> str | None:
@@ -179,15 +165,14 @@ _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 def read_csv(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """Fields under a header, between commas, semicolons, tabs or bars; with semicolons numbers may have commas."""
     delimiter, header = _header(file)
-    kinds, comma = ColumnKinds(dict.fromkeys(header, "null")), delimiter in ";\t"
+    kinds, comma = dict.fromkeys(header, "null"), delimiter in ";\t"
     with ThreadPoolExecutor(available_threads()) as threads:
         for block in islice(_texts(file, delimiter, header), 1 if file.only_first else None):
             asked = [name for name in file.wanted(header) if kinds[name] != "text" and name not in file.as_text]
             found = threads.map(lambda name, block=block: kind_of_texts(block.column(name), comma), asked)
             for name, kind in zip(asked, found, strict=True):
-                kinds.observe(name, kind)
-        for name in file.as_text.intersection(header):
-            kinds[name] = "text"
+                widen(kinds, name, kind)
+        kinds.update(dict.fromkeys(file.as_text.intersection(header), "text"))
         nothing = pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in header]))
         yield _converted(nothing, file.wanted(header), kinds, threads)
         for block in islice(_texts(file, delimiter, header), 1 if file.only_first else None):
@@ -195,7 +180,7 @@ def read_csv(file: SourceFile) -> Iterator[pa.RecordBatch]:
 
 
 def _converted(
-    block: pa.RecordBatch, names: list[str], kinds: ColumnKinds, threads: ThreadPoolExecutor
+    block: pa.RecordBatch, names: list[str], kinds: Mapping[str, str], threads: ThreadPoolExecutor
 ) -> pa.RecordBatch:
     arrays = list(threads.map(lambda name: texts_as(block.column(name), kinds[name]), names))
     return pa.RecordBatch.from_arrays(arrays, names=names)
@@ -289,13 +274,12 @@ _JSON_ENDINGS = tuple(f"{end}{packed}" for end in (".jsonl", ".ndjson") for pack
 @source("jsonl", suffixes=_JSON_ENDINGS, has_types=False)
 def read_json_lines(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """A JSON object a line."""
-    kinds = ColumnKinds()
+    kinds: dict[str, str] = {}
     for start, block in islice(_blocks_of_lines(file), 1 if file.only_first else None):
         for name, kind in _json_kinds(file, block, start):
-            kinds.observe(name, kind)
+            widen(kinds, name, kind)
     kinds.update(dict.fromkeys(file.as_text.intersection(kinds), "text"))
-    types = {name: kind for name, kind in kinds.types().items() if name in file.wanted(list(kinds))}
-    schema = pa.schema(list(types.items()))
+    schema = pa.schema([(name, _ARROW[kinds[name]]) for name in file.wanted(list(kinds))])
     yield pa.RecordBatch.from_pylist([], schema)
     for start, block in islice(_blocks_of_lines(file), 1 if file.only_first else None):
         yield from _json_batches(file, block, start, kinds, schema)
@@ -330,7 +314,7 @@ def _json_kinds(file: SourceFile, block: bytes, start: int) -> Iterable[tuple[st
 
 
 def _json_batches(
-    file: SourceFile, block: bytes, start: int, kinds: ColumnKinds, schema: pa.Schema
+    file: SourceFile, block: bytes, start: int, kinds: Mapping[str, str], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
