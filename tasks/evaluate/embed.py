@@ -58,15 +58,19 @@ def embed_each(
         for shard in shards
         if not (store.is_done(shard) or store.adopt(shard, **_beside(split, shard)))
     ]
-    with _Writer(split, store) as writer:
-        if encoder.encode_matrix is not None and split.settings.input_kind == "features":
-            for each in pending:
-                _embed_features(split, each.shard, encoder, each.embeddings, each.invalid)
-                writer.write(each)
-        elif pending:
-            reading = chain.from_iterable(split.input_readers(each.shard) for each in pending)
-            with closing(_decoded(reading, encoder, threads or usable_cores())) as rows:
-                _embed_rows(pending, rows, encoder, writer)
+    if encoder.encode_matrix is not None and split.settings.input_kind == "features":
+        embedding = _by_matrix(split, pending, encoder)
+    else:
+        embedding = _by_rows(split, pending, encoder, threads or usable_cores())
+    writing: deque[Future[None]] = deque()
+    # What is complete is written even where a later shard fails; few wait, so that memory stays bounded.
+    with ThreadPoolExecutor(1, thread_name_prefix="write-behind") as writer, closing(embedding) as embedded:
+        for each in embedded:
+            if len(writing) == _WAITING_SHARDS:
+                writing.popleft().result()
+            writing.append(writer.submit(_write, split, store, each))
+        for written in writing:
+            written.result()
 
 
 def _beside(split: Split, shard: Shard) -> dict[str, Any]:
@@ -88,56 +92,28 @@ class _Pending:
         return np.full((self.shard.rows, self.dimension), np.nan, dtype=np.float32)
 
 
-class _Writer:
-    """Writes finished shards behind the encoder; at most two wait, so that memory stays bounded."""
-
-    def __init__(self, split: Split, store: EmbeddingStore) -> None:
-        self._split, self._store = split, store
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="write-behind")
-        self._writing: deque[Future[None]] = deque()
-
-    def __enter__(self) -> _Writer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            while self._writing and kind is None:
-                self._writing.popleft().result()
-        finally:
-            self._pool.shutdown(wait=True)  # what is complete is written even where a later shard failed
-
-    def write(self, each: _Pending) -> None:
-        """Have a finished shard written; raises what an earlier one could not be written for."""
-        while len(self._writing) >= _WAITING_SHARDS:
-            self._writing.popleft().result()
-        self._writing.append(self._pool.submit(self._write, each))
-
-    def _write(self, each: _Pending) -> None:
-        for row in np.flatnonzero(~np.isfinite(each.embeddings).all(axis=1)).tolist():
-            each.invalid.setdefault(row, "the encoder's output is not finite")
-        self._store.write(each.shard, each.embeddings, each.invalid, **_beside(self._split, each.shard))
-        del each.embeddings
+_Embedding = Generator[_Pending, None, None]
 
 
-def _embed_rows(pending: Sequence[_Pending], rows: Iterator[Any], encoder: Encoder, writer: _Writer) -> None:
-    """Encode batches of preprocessed rows into their places, some in flight."""
+def _write(split: Split, store: EmbeddingStore, each: _Pending) -> None:
+    for row in np.flatnonzero(~np.isfinite(each.embeddings).all(axis=1)).tolist():
+        each.invalid.setdefault(row, "the encoder's output is not finite")
+    store.write(each.shard, each.embeddings, each.invalid, **_beside(split, each.shard))
+    del each.embeddings
+
+
+def _by_rows(split: Split, pending: Sequence[_Pending], encoder: Encoder, threads: int) -> _Embedding:
+    """Encode batches of preprocessed rows into their places, some in flight: the shards as they are finished."""
     flying: deque[_Flight] = deque()
-
-    def land() -> None:
-        flight = flying.popleft()
-        each = flight.of
-        if flight.result is not None:
-            each.embeddings[flight.rows] = flight.result()
-        if flight.is_last:
-            writer.write(each)
-
-    for each, batch, is_last in _batches(pending, rows, encoder):
-        while len(flying) >= BATCHES_IN_FLIGHT:
-            land()
-        result = encoder.begin(list(batch.values())) if batch else None
-        flying.append(_Flight(each, list(batch), result, is_last))
-    while flying:
-        land()
+    reading = chain.from_iterable(split.input_readers(each.shard) for each in pending)
+    with closing(_decoded(reading, encoder, threads)) as rows:
+        for each, batch, is_last in _batches(pending, rows, encoder):
+            if len(flying) == BATCHES_IN_FLIGHT:
+                yield from flying.popleft().land()
+            result = encoder.begin(list(batch.values())) if batch else None
+            flying.append(_Flight(each, list(batch), result, is_last))
+        while flying:
+            yield from flying.popleft().land()
 
 
 @dataclass(frozen=True)
@@ -149,27 +125,30 @@ class _Flight:
     result: Callable[[], npt.NDArray[np.float32]] | None
     is_last: bool
 
+    def land(self) -> Iterator[_Pending]:
+        """Wait for the batch: the shard, if it is finished."""
+        if self.result is not None:
+            self.of.embeddings[self.rows] = self.result()
+        if self.is_last:
+            yield self.of
 
-def _embed_features(
-    split: Split,
-    shard: Shard,
-    encoder: Encoder,
-    embeddings: npt.NDArray[np.float32],
-    invalid: dict[int, str],
-) -> None:
-    """As `_embed_rows`, of one matrix; a row that comes out wrong is asked by itself for the reason."""
-    matrix, reasons = split.features(shard, missing=encoder.takes_missing)
-    invalid.update(reasons)
+
+def _by_matrix(split: Split, pending: Sequence[_Pending], encoder: Encoder) -> _Embedding:
+    """As `_by_rows`, of one matrix a shard; a row that comes out wrong is asked by itself for the reason."""
     assert encoder.encode_matrix is not None
-    embeddings[:] = encoder.encode_matrix(matrix)
-    doubtful = set(np.flatnonzero(~np.isfinite(embeddings).all(axis=1)).tolist()) - invalid.keys()
-    for row, read in enumerate(split.input_readers(shard) if doubtful else ()):
-        if row in doubtful:
-            decoded = _decode(read, encoder)
-            if isinstance(decoded, InvalidRow):
-                invalid[row] = decoded.reason
-            else:
-                embeddings[row] = encoder.encode([decoded])[0]
+    for each in pending:
+        matrix, reasons = split.features(each.shard, missing=encoder.takes_missing)
+        each.invalid.update(reasons)
+        each.embeddings[:] = encoder.encode_matrix(matrix)
+        doubtful = set(np.flatnonzero(~np.isfinite(each.embeddings).all(axis=1)).tolist()) - each.invalid.keys()
+        for row, read in enumerate(split.input_readers(each.shard) if doubtful else ()):
+            if row in doubtful:
+                decoded = _decode(read, encoder)
+                if isinstance(decoded, InvalidRow):
+                    each.invalid[row] = decoded.reason
+                else:
+                    each.embeddings[row] = encoder.encode([decoded])[0]
+        yield each
 
 
 def _batches(
