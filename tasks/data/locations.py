@@ -264,8 +264,10 @@ def row_codes(array: Any) -> npt.NDArray[np.uint64]:
         array = array.dictionary_decode()
     if is_fixed(array.type):
         return number_bits(array)
-    values = array.to_pylist() if not (is_text(array.type) or is_bytes(array.type)) else array
-    texts = np.array([repr(value) for value in values], object) if values is not array else array.to_numpy(False)
+    if is_text(array.type) or is_bytes(array.type):
+        texts = array.to_numpy(zero_copy_only=False)
+    else:
+        texts = np.array([repr(value) for value in array.to_pylist()], object)
     return np.asarray(pd.util.hash_array(texts, categorize=False), np.uint64)
 
 

@@ -202,11 +202,8 @@ def require_few_invalid(
     """
     if not reasons:
         return None
-    share = f"{len(reasons)} of {split.rows} rows have no embedding ({len(reasons) / split.rows:.2%}"
-    listed = _listed(reasons, split, folder)
-    if len(reasons) <= max_invalid * split.rows:
-        return f"split {split.name!r}: {share}) and are left out:\n{listed}"
-    raise TooManyInvalidRowsError(f"split {split.name!r}: {share}, allowed {max_invalid:.2%}):\n{listed}\n{_REMEDY}")
+    said = f"{len(reasons)} of {split.rows} rows have no embedding"
+    return _left_out(split, said, len(reasons), max_invalid, _listed(reasons, split, folder))
 
 
 def require_pictures(split: Split, max_invalid: float, max_pixels: int) -> str | None:
@@ -231,11 +228,15 @@ def require_pictures(split: Split, max_invalid: float, max_pixels: int) -> str |
     if not reasons:
         return None
     expected = min(split.rows, len(absent) + step * (len(reasons) - len(absent)))
-    said = f"split {split.name!r}: about {expected} of {split.rows} rows have no picture"
-    said = f"{said if step > 1 else said.replace('about ', '')} ({expected / split.rows:.2%}"
-    if expected <= max_invalid * split.rows:
-        return f"{said}) and are left out:\n{_listed(reasons, split, None)}"
-    raise TooManyInvalidRowsError(f"{said}, allowed {max_invalid:.2%}):\n{_listed(reasons, split, None)}\n{_REMEDY}")
+    said = f"{'about ' if step > 1 else ''}{expected} of {split.rows} rows have no picture"
+    return _left_out(split, said, expected, max_invalid, _listed(reasons, split, None))
+
+
+def _left_out(split: Split, said: str, rows: int, max_invalid: float, listed: str) -> str:
+    said = f"split {split.name!r}: {said} ({rows / split.rows:.2%}"
+    if rows <= max_invalid * split.rows:
+        return f"{said}) and are left out:\n{listed}"
+    raise TooManyInvalidRowsError(f"{said}, allowed {max_invalid:.2%}):\n{listed}\n{_REMEDY}")
 
 
 def _listed(reasons: Mapping[int, str], split: Split, folder: Path | None) -> str:

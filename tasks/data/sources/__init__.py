@@ -139,8 +139,8 @@ def _import_all() -> None:
 
 _GONE = "{}: is gone since the split was opened; put it back, and run again"
 _MOST_WAITING = 2
-_waiting: dict[tuple[Any, ...], tuple[int, Iterator[pa.RecordBatch]]] = {}
-"""Where reading of pictures ended in files: who reads on from there decodes nothing twice."""
+_waiting: dict[tuple[Any, ...], Iterator[pa.RecordBatch]] = {}
+"""By the row where reading of pictures ended in a file: who reads on from there decodes nothing twice."""
 _guard = threading.Lock()
 atexit.register(_waiting.clear)  # what waits in an open file ends while there still is an Arrow
 
@@ -242,13 +242,12 @@ class SplitSource:
         Raises:
             SplitError: the file is damaged, gone, or has fewer rows.
         """
-        file = SourceFile(self.location, path, columns=tuple(columns), start=start)
-        identity = (os.getpid(), path, state, *columns)
+        at, identity = start, (os.getpid(), path, state, *columns)
         with _guard:
-            at, batches = _waiting.pop(identity, (-1, iter(())))
+            batches = _waiting.pop((*identity, start), None)
         try:
-            if at != start:
-                at, batches = start, self.source.read(file)
+            if batches is None:
+                batches = self.source.read(SourceFile(self.location, path, columns=tuple(columns), start=start))
             while at < stop:
                 batch = next(batches, None)
                 if batch is None:
@@ -261,7 +260,7 @@ class SplitSource:
         except FileNotFoundError:
             raise SplitChangedError(_GONE.format(path)) from None
         with _guard:
-            _waiting[identity] = (at, batches)
+            _waiting[(*identity, at)] = batches
             while len(_waiting) > _MOST_WAITING:
                 del _waiting[next(iter(_waiting))]
 
