@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,17 @@ def test_keys_that_are_numbers_here_and_texts_there_are_joined_and_others_are_to
         table(tmp_path, ROWS, {"id": [7], "y": [1.0]})
     with pytest.raises(SplitError, match=r"b.parquet, row 1: column 'k' \(key\) is missing"):
         table(tmp_path, ROWS | {"k": ["1", "2", "3", None]}, {"id": [1], "y": [1.0]})
+
+
+def test_a_time_that_is_none_is_named_by_its_row(tmp_path: Path) -> None:
+    rows = ROWS | {"y": [1.0] * 4, "t": ["2026-01-01", None, "2026-01-02T12:00", "soon"]}
+    with pytest.raises(SplitError, match=r"b.parquet, row 1: column 't' \(time\) is 'soon', no ISO 8601 time such as"):
+        table(tmp_path, rows, time="t")
+    with pytest.raises(SplitError, match=r"column 'x' \(time\) holds double; give timestamps, dates or ISO 8601 texts"):
+        table(tmp_path, rows, time="x")
+    found = table(tmp_path, rows | {"t": [*rows["t"][:3], "2026-01-03T00:00+02:00"]}, time="t")
+    assert np.isnat(found.times).tolist() == [False, True, False, False]
+    assert found.times[2:].tolist() == [datetime(2026, 1, 2, 12), datetime(2026, 1, 2, 22)]
 
 
 def test_a_frame_in_memory_gives_the_rows_and_laws_of_each_version() -> None:
