@@ -89,7 +89,7 @@ class KeptPredictions:
 
     def missing(self, names: Sequence[str]) -> list[str]:
         """Returns those of ``names`` that are still to be predicted, by one listing."""
-        done = {key for key, found in self.objects.objects(self.folder, depth=1).items() if found.size}
+        done = self.objects.finished(self.folder)
         return [name for name in names if self.key(name) not in done]
 
     def read(self, names: Sequence[str]) -> Distribution:
