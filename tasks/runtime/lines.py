@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
@@ -173,27 +172,12 @@ def about(subject: str) -> Iterator[None]:
         _subject.reset(token)
 
 
-def _unheard(_done: int) -> None:
-    """Nobody listens."""
-
-
 @contextmanager
 def step(title: str, total: int, unit: str) -> Iterator[Advance]:
-    """A step of ``total`` units, unheard without a title; the value is called with the number just done."""
+    """A step of ``total`` units, of what it is ``about``; the value is called with the number just done."""
     subject = _subject.get()
-    heard = None
-    if _listener is not None and title:
-        heard = _listener(f"{title} of {subject}" if subject else title, total, unit)
-    if heard is None:
-        yield _unheard
-        return
-    lock = Lock()
-
-    def advance(done: int) -> None:
-        with lock:
-            heard(done)
-
-    yield advance
+    heard = None if _listener is None else _listener(f"{title} of {subject}" if subject else title, total, unit)
+    yield heard or (lambda _done: None)
 
 
 class Lines:
