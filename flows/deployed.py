@@ -139,7 +139,7 @@ def _evaluate(settings: EvaluationSettings) -> list[VersionOutcome]:
     splits = ", ".join(split.name for split in settings.splits)
     plan = Plan(settings)
     found = plan.outcomes()
-    return evaluate(settings, f"{', '.join(plan.settings.models)} on {splits}", plan=plan) if found is None else found
+    return evaluate(plan, f"{', '.join(plan.settings.models)} on {splits}") if found is None else found
 
 
 @contextmanager

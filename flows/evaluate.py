@@ -113,39 +113,29 @@ class OnDemand(ExitStack):
         return self._executor
 
 
-def evaluate(
-    settings: EvaluationSettings,
-    models: str = "registry versions",
-    again: bool = False,
-    plan: Plan | None = None,
-    cluster: OnDemand | None = None,
-) -> list[VersionOutcome]:
-    """Evaluate the versions that ``settings`` name on each of its splits, as a run in Prefect.
+def evaluate(plan: Plan, named: str = "", cluster: OnDemand | None = None) -> list[VersionOutcome]:
+    """Carry out the plan of an evaluation as a run in Prefect.
 
     Args:
-        settings: the evaluation file's content.
-        models: names the run in Prefect's UI.
-        again: predict, measure and log again what was evaluated before, replacing what is logged. Embeddings, which
-            are found by the content of the inputs and the encoder, are kept.
-        plan: of these settings, where it has been made already.
-        cluster: of these settings, where it may have been started already; it ends with the flow.
+        plan: of the evaluation file.
+        named: the run in Prefect's UI; by default its versions.
+        cluster: of the plan's settings, where it may have been started already; it ends with the flow.
 
     Raises:
         CongruenceError: settings, data or models that cannot be evaluated, found before the long work where possible.
     """
-    made = plan or Plan(settings, again=again)
 
     # The plan grows with the versions: Prefect, which stores and shows parameters, is given the settings alone. Of what
     # type they are it need not know: to write down their schema takes it a quarter of a second.
-    @flow(name="evaluate", flow_run_name=_verbatim(f"evaluate {models}"))
+    @flow(name="evaluate", flow_run_name=_verbatim(f"evaluate {named or ', '.join(plan.settings.models)}"))
     def evaluation(settings: Any, again: bool) -> list[VersionOutcome]:  # noqa: ARG001
-        with in_flow(made.settings, cluster) as executor:
-            found = evaluate_plan(made, executor, STAGES)
+        with in_flow(plan.settings, cluster) as executor:
+            found = evaluate_plan(plan, executor, STAGES)
         if not is_alone.get():
             show_versions(found)
         return found
 
-    return evaluation(made.settings, again)
+    return evaluation(plan.settings, plan.again)
 
 
 def show_versions(outcomes: Sequence[VersionOutcome], gates: Mapping[str, str] | None = None) -> None:

@@ -36,6 +36,11 @@ def results() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
 
 
+def print_line(text: str) -> None:
+    """Print a line of results, as it stands and as long as it is."""
+    results().print(text, soft_wrap=True, markup=False)
+
+
 def table_of(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: Collection[str], title: str = ""
 ) -> Table:

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -219,7 +218,7 @@ def reporting_errors(function: Callable[..., int | None]) -> Callable[..., None]
     def command(*, debug: bool = False, **options: Any) -> None:
         form = options.get("form", Format.TEXT)
         as_json = options.get("as_json", False) or form is Format.JSON
-        with Errors(debug, as_json, annotated=options["file"] if form is Format.GITHUB else None):
+        with errors_in_words(debug, as_json, annotated=options["file"] if form is Format.GITHUB else None):
             status = function(**options, **({"debug": debug} if takes_debug else {}))
         if status:
             raise typer.Exit(status)
@@ -231,33 +230,25 @@ def reporting_errors(function: Callable[..., int | None]) -> Callable[..., None]
     return command
 
 
-class Errors:
-    """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs."""
+@contextmanager
+def errors_in_words(debug: bool, as_json: bool = False, *, annotated: Path | None = None) -> Iterator[None]:
+    """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs.
 
-    def __init__(self, debug: bool, as_json: bool = False, *, annotated: Path | None = None) -> None:
-        self.debug = debug
-        self.as_json = as_json
-        self.annotated = annotated  # the evaluation file at which GitHub shows the error
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None or self.debug:
-            return
-
-        error = explained(error)
+    ``annotated`` is the evaluation file at which GitHub shows the error.
+    """
+    try:
+        yield
+    except BaseException as raised:
+        error = None if debug else explained(raised)
         if error is None:
-            return
+            raise
         announce(f"Error: {error}", failed=True)
-        if self.as_json:
+        if as_json:
             print_json({"error": str(error), "exit_status": REFUSED})
-        if self.annotated is not None:
+        if annotated is not None:
             from congruence.flows.operations.gate import annotation
 
-            typer.echo(annotation("error", "nothing was judged", str(error), self.annotated))
+            typer.echo(annotation("error", "nothing was judged", str(error), annotated))
         sys.exit(REFUSED)
 
 

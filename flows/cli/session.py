@@ -53,26 +53,14 @@ def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list
             require_columns(split)
         if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
             asking_encoder(settings.encoder)
-        # What loading makes stays, so the collector need not look through it again and again: a sixth of the time.
-        with collector_paused():
-            from congruence.flows.evaluate import OnDemand, evaluate
+        _load_flows()
+        from congruence.flows.evaluate import OnDemand, evaluate
+
         with OnDemand(plan.settings) as cluster:
             if server is not None:  # which has seconds to go: the workers start beside it
                 cluster()
             with session():
-                return evaluate(settings, ", ".join(plan.settings.models) or "registry versions", again, plan, cluster)
-
-
-@contextmanager
-def session() -> Iterator[None]:
-    """Flows run inside, on the Prefect server that is configured or else on one of our own."""
-
-    # Explained inside as well: the server's address is known there, and how it ended.
-    with explaining(), prefect_server(), explaining():
-        from congruence.flows.evaluate import explain_in_logs
-
-        explain_in_logs(told_by_a_command=True)
-        yield
+                return evaluate(plan, cluster=cluster)
 
 
 @contextmanager
@@ -120,7 +108,7 @@ _ENVIRONMENT = {
 
 
 @contextmanager
-def prefect_server() -> Iterator[None]:
+def session() -> Iterator[None]:
     """Flows inside run on the Prefect server that the environment or Prefect's profile names, else on one of our own.
 
     Our own listens on loopback alone, keeps its database and its log in PREFECT_HOME, and ends with this process.
@@ -128,28 +116,38 @@ def prefect_server() -> Iterator[None]:
     Raises:
         SettingsError: the server that was named is not there.
         SurroundingsError: the database of our own is damaged.
-        ClusterError: our own server did not start.
+        ClusterError: our own server did not start, or was lost.
     """
     from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-    with server_on_its_way() as started:
+    # Explained inside as well: the server's address is known there, and how it ended.
+    with explaining(), server_on_its_way() as started:
         if started is None:
             _require(PREFECT_API_URL.value())
+        _load_flows()
+        from congruence.flows.evaluate import alone, explain_in_logs
+
+        explain_in_logs(told_by_a_command=True)
+        if started is None:
             yield
             return
         server, url = started
-        # What loading makes stays, so the collector need not look through it again and again: a sixth of the time.
-        with collector_paused():
-            from congruence.flows.evaluate import alone
         _await(server, url)
         # A run that ends with its server needs no heartbeats, whose thread would be waited for at its end: a second.
-        with temporary_settings({PREFECT_API_URL: url, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}), alone():
+        ours = {PREFECT_API_URL: url, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+        with temporary_settings(ours), alone(), explaining():
             try:
                 yield
             except Exception:  # also what the flow said of its failure; a signal is not held up by it
                 _send_what_is_queued()
                 raise
             _send_what_is_queued()
+
+
+@collector_paused()
+def _load_flows() -> None:
+    """What loading makes stays, so the collector need not look through it again and again: a sixth of the time."""
+    import congruence.flows.evaluate  # noqa: F401
 
 
 _Started = tuple[subprocess.Popen[bytes], str]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from congruence.flows.cli.console import results, table_of
+from congruence.flows.cli.console import print_line, results, table_of
 from congruence.flows.cli.options import open_file, use_home_store
 from congruence.kernels.score_parts import ScoreParts
 from congruence.tasks.comparison.compared import ComparedVersion
@@ -111,35 +111,30 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
         logged: the comparison.
         details: also each version's differences with their intervals, and the inputs on which two differ most.
     """
-    comparison, out = logged.comparison, results()
-    split = comparison.split
-
-    def said(line: str) -> None:
-        out.print(line, soft_wrap=True, markup=False)
-
-    out.print(f"split '{split.name}' ({split.digest[:12]}), protocol {comparison.baseline.protocol}")
-    out.print(_overview(comparison))
-    said(_how_to_read(comparison, logged.chosen))
+    comparison, split = logged.comparison, logged.comparison.split
+    print_line(f"split '{split.name}' ({split.digest[:12]}), protocol {comparison.baseline.protocol}")
+    results().print(_overview(comparison))
+    print_line(_how_to_read(comparison, logged.chosen))
     for label, pair in comparison.pairs.items():
         for table in _tables(label, pair) if details else ():
-            out.print(table)
+            results().print(table)
         sentences = [] if pair.won is None else [pair.won.sentence]
         if pair.first.verdict.is_wrong and pair.first.wrong:
             sentences += [f"{label}, by itself: {pair.first.wrong[0]}", pair.first.advice]
         if sentences:
-            said(" ".join(each for each in sentences if each))
+            print_line(" ".join(each for each in sentences if each))
         rows = pair.largest.head(_LARGEST if details else 0)
         changed = [f"{key} ({change:+.3g})" for key, change in zip(rows["key"], rows["cce_difference"], strict=True)]
         if changed:
-            out.print(f"differs most in CCE on: {', '.join(changed)}", soft_wrap=True)
+            print_line(f"differs most in CCE on: {', '.join(changed)}")
     if comparison.best:
-        said(_may_be_best(comparison))
+        print_line(_may_be_best(comparison))
     for label, command in logged.corrections.items():
-        said(f"{label} is recalibrated by: {command}")
+        print_line(f"{label} is recalibrated by: {command}")
     for note in comparison.notes:
-        said(note)
+        print_line(note)
     more = "" if details else "; --details: every difference with its interval and p-value"
-    out.print(f"report: comparison.html of {logged.place}{more}", soft_wrap=True)
+    print_line(f"report: comparison.html of {logged.place}{more}")
 
 
 def _how_to_read(comparison: Comparison, chosen: bool) -> str:
@@ -241,7 +236,7 @@ def compared(
     against = baseline or named_baseline(given, models, settings.tracking)
     for part, wanted in split_conditions(settings, protocol_digest=protocol_digest):
         if split in (None, part.name):
-            found = compare(
+            yield compare(
                 part.name,
                 models,
                 settings.tracking,
@@ -249,8 +244,8 @@ def compared(
                 conditions=wanted,
                 seed=settings.seed,
                 mark=not named,
+                file=file,
             )
-            yield replace(found, file=file)
 
 
 def compare(
@@ -262,6 +257,7 @@ def compare(
     conditions: Conditions = ANY,
     seed: int = 0,
     mark: bool = False,
+    file: str | None = None,
 ) -> LoggedComparison:
     """Compare versions on the split of this name and log the comparison.
 
@@ -274,6 +270,7 @@ def compare(
             of the split and the latest protocol that all versions share.
         seed: of the bootstrap and of the permutation test of the metrics other than CCE.
         mark: whether these are all versions of the split, so that lists may say which may be the best.
+        file: the evaluation file, which commands name.
 
     Raises:
         ProtocolError: the versions were measured on other splits or under other protocols.
@@ -290,17 +287,11 @@ def compare(
         versions = comparable_versions(split, chosen, finished, tracking, conditions=conditions)
     else:
         versions = logged_versions(split, finished, tracking, conditions=conditions)
-    found = _logged(versions, None if against is None else against.label, tracking, seed)
-    if mark and found.comparison.best:
-        MayBeBest.of(found.comparison.best, found.comparison.versions).mark(tracking)
-    return replace(found, chosen=against is not None)
-
-
-def _logged(
-    versions: Sequence[ComparedVersion], baseline: str | None, tracking: TrackingSettings, seed: int
-) -> LoggedComparison:
-    comparison = compare_versions(versions, baseline=baseline, seed=seed)
-    return LoggedComparison(comparison, *log_comparison(comparison, tracking))
+    comparison = compare_versions(versions, baseline=None if against is None else against.label, seed=seed)
+    place = log_comparison(comparison, tracking)
+    if mark and comparison.best:
+        MayBeBest.of(comparison.best, comparison.versions).mark(tracking)
+    return LoggedComparison(comparison, *place, against is not None, file)
 
 
 def compare_stored(
@@ -342,7 +333,8 @@ def compare_stored(
         at = held(*group)
         versions = [read(uri, at) for uri in group]
         label = None if base is None else versions[group.index(base)].label
-        return _logged(versions, label, settings.tracking, settings.seed)
+        comparison = compare_versions(versions, baseline=label, seed=settings.seed)
+        return LoggedComparison(comparison, *log_comparison(comparison, settings.tracking))
 
     if held(*uris) is not None:
         return [compared(uris, against)]

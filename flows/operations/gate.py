@@ -1,4 +1,4 @@
-"""What GitHub Actions shows of a gate: annotations at the evaluation file, and a table in the step's summary."""
+"""`congruence gate`: versions judged by the rules of an evaluation file, and what GitHub Actions shows of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
-from congruence.flows.cli.console import results
+from rich.text import Text
+
+from congruence.flows.cli.console import print_line, results
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, may_be_best, not_changed, worst
 from congruence.tasks.comparison.gate_settings import GateSettings
@@ -359,11 +361,11 @@ _COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 
 def print_decisions(decisions: Sequence[GateDecision]) -> None:
     """Print what the gate says of each version, and why."""
-    out = results()
     for decision in decisions:
         colour = _COLOURS[decision.outcome]
-        out.print(f"gate [{colour}]{decision.outcome}[/{colour}]: {decision.candidate.label}", soft_wrap=True)
+        said = Text.assemble("gate ", (decision.outcome, colour), f": {decision.candidate.label}")
+        results().print(said, soft_wrap=True)
         for line in [*decision.reasons, *decision.notes]:
-            out.print(f"  {line}", soft_wrap=True, markup=False)
+            print_line(f"  {line}")
         if decision.place is not None:
-            out.print(f"  all rules: {decision.place}", soft_wrap=True, markup=False)
+            print_line(f"  all rules: {decision.place}")

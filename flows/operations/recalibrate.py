@@ -11,16 +11,15 @@ flatter them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from hashlib import sha256
 
 import numpy as np
 from prefect import flow
 
-from congruence.flows.cli.console import print_outcomes, results, say
-from congruence.flows.evaluate import STAGES, TERMINAL, evaluate, in_flow
+from congruence.flows.cli.console import print_line, print_outcomes
+from congruence.flows.evaluate import STAGES, TERMINAL, OnDemand, evaluate, in_flow
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.verdict import SIGNIFICANCE
@@ -31,8 +30,7 @@ from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.evaluate.evaluation import index
-from congruence.tasks.evaluate.executors import dask_executor
-from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol, with_fitted_encoder
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome, encoder_protocol, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, rows_of
 from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
@@ -143,7 +141,7 @@ def recalibrate_versions(
     if pairs and evaluated:
         judged = _judged(settings, labelled, split, [version for pair in pairs for version in pair], half=fit is None)
         name = " and ".join(version.label for version in pairs[0]) if len(pairs) == 1 else f"{len(pairs)} recalibrated"
-        outcomes = evaluate(judged, name)
+        outcomes = evaluate(Plan(judged), name)
     found: list[RecalibratedVersion | CongruenceError] = []
     for parent, item in zip(parents, made, strict=True):
         if isinstance(item, CongruenceError):
@@ -280,8 +278,7 @@ def _judged(
 
 def _indexed(settings: EvaluationSettings, labelled: SplitSettings) -> EvaluationSettings:
     """The settings with the statistics of the inputs, fitted as an evaluation of the whole file fits them."""
-    with ExitStack() as opened:
-        cluster = cache(lambda: opened.enter_context(dask_executor(settings.cluster, say)))
+    with OnDemand(settings) as cluster:
         for part in {item.name: item for item in (labelled, settings.statistics_split)}.values():
             index(settings, part, cluster, TERMINAL)
     return with_fitted_encoder(settings)
@@ -325,10 +322,9 @@ def _fit(
 
 def print_recalibrated(made: RecalibratedVersion) -> None:
     """Print what was made, on what it was fitted, and both versions where it was not."""
-    out = results()
     said = "made before from the same rows" if made.said is None else made.said
-    out.print(f"{made.parent.label} recalibrated is {made.version.label}: {said}", soft_wrap=True, markup=False)
-    out.print(f"fitted on {made.fitted_on}; both are evaluated on rows that it has not seen:", soft_wrap=True)
+    print_line(f"{made.parent.label} recalibrated is {made.version.label}: {said}")
+    print_line(f"fitted on {made.fitted_on}; both are evaluated on rows that it has not seen:")
     print_outcomes(made.outcomes)
     for split, judged in made.judgements.items():
-        out.print(f"{made.version.label} beside {made.parent.label} on {split}: {judged}", soft_wrap=True, markup=False)
+        print_line(f"{made.version.label} beside {made.parent.label} on {split}: {judged}")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 from prefect import flow
 
-from congruence.flows.cli.console import results, say, table_of
+from congruence.flows.cli.console import print_line, results, say, table_of
 from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
@@ -258,25 +258,25 @@ def in_general(reason: str) -> str:
 
 def print_scores(scored: ScoredInputs) -> None:
     """Print what was found, and where everything is."""
-    found, out = scored.reliability, results()
-    out.print(withholding_sentence(found.judgement), soft_wrap=True)
+    found = scored.reliability
+    print_line(withholding_sentence(found.judgement))
     values = headlines(found)
     judged = f"{found.inputs.valid_rows:,} of {found.inputs.rows:,}"
     errors = (f"{values[name]:.4g}" if name in values else "–" for name in ("cce_mean", "cce_expected"))
     cells = (judged, f"{found.unusual:,}", f"{len(found.withheld_scores):,}", *errors)
     title = f"{found.model.label} on new inputs, judged by split '{found.reference.name}'"
     columns = ("inputs", "unusual", "withheld", "CCE", "of a true version")
-    out.print(table_of(columns, [cells], words=(), title=title))
+    results().print(table_of(columns, [cells], words=(), title=title))
     for row in found.withheld_scores.head(_SHOWN).itertuples():
-        out.print(f"{row.key}: {row.reason}", soft_wrap=True, highlight=False, markup=False)
+        print_line(f"{row.key}: {row.reason}")
     if more := found.withheld_scores["reason"].iloc[_SHOWN:].tolist():
         (commonest, count), *_ = Counter(in_general(reason) for reason in more).most_common(1)
         often = f", most often ({count:,} of them): {commonest}" if count > 1 else ""
-        out.print(f"and {len(more):,} more{often}", soft_wrap=True, highlight=False, markup=False)
+        print_line(f"and {len(more):,} more{often}")
     for metric in LOSSES.values():
         if f"{metric}_kept" in values:
             kept = f"{values[f'{metric}_kept']:.4g} of those that stay"
-            out.print(f"{metric_of(metric).label} of the new inputs: {values[metric]:.4g} of all, {kept}")
-    out.print(f"scores, report and pictures: {scored.folder / REPORT_FILE}", soft_wrap=True)
+            print_line(f"{metric_of(metric).label} of the new inputs: {values[metric]:.4g} of all, {kept}")
+    print_line(f"scores, report and pictures: {scored.folder / REPORT_FILE}")
     if scored.place is not None:
-        out.print(f"in MLflow: {scored.place}", soft_wrap=True)
+        print_line(f"in MLflow: {scored.place}")

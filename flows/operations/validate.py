@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.flows.cli.console import results
+from congruence.flows.cli.console import print_line
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import sample
@@ -181,25 +181,20 @@ def validation_json(result: Validation) -> dict[str, Any]:
 
 def print_validation(result: Validation) -> None:
     """Print what a run would do."""
-    out = results()
     splits = ", ".join(f"'{name}' ({rows:,} rows)" for name, rows in result.splits.items())
-    _line(out, f"splits {splits}; protocol {result.protocol}")
+    print_line(f"splits {splits}; protocol {result.protocol}")
     for note in result.notes:
-        _line(out, note)
+        print_line(note)
     for version in result.versions:
         said = f": {version.said}" if version.said else ""
-        _line(out, f"{version.status:<6} {version.label} on {version.split}{said}")
+        print_line(f"{version.status:<6} {version.label} on {version.split}{said}")
         for warning in version.warnings:
-            _line(out, f"       {warning}")
+            print_line(f"       {warning}")
     counts = {
         status: sum(item.status == status for item in result.versions)
         for status in ("to do", "found", "left out", "fails")
     }
-    _line(out, "; ".join(f"{count} {status}" for status, count in counts.items() if count))
-
-
-def _line(out: Any, text: str) -> None:
-    out.print(text, soft_wrap=True, markup=False)
+    print_line("; ".join(f"{count} {status}" for status, count in counts.items() if count))
 
 
 ROWS = 2_000

@@ -21,7 +21,7 @@ from congruence.kernels import EXACT, Normal, conditional_congruence_error
 from congruence.tasks.data.split import open_split
 from congruence.tasks.digits import hourly
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.evaluate.plan import VersionOutcome
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.mlflow.identity import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.notebook.door import evaluated
@@ -40,7 +40,7 @@ Register = Callable[..., str]
 
 def run(content: Content, home: Path, models: list[str], **changes: Any) -> list[VersionOutcome]:
     settings = EvaluationSettings.model_validate(content(models=models, home=str(home), **changes))
-    return evaluate(settings, ", ".join(models))
+    return evaluate(Plan(settings))
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli import session
 from congruence.flows.cli.app import app
-from congruence.flows.cli.options import Errors, explaining
+from congruence.flows.cli.options import errors_in_words, explaining
 from congruence.flows.evaluate import explain, explain_in_logs, is_news
 from congruence.flows.operations.validate import about_targets
 from congruence.kernels import Normal, Poisson
@@ -70,7 +70,7 @@ def test_a_wrong_column_or_encoder_is_said_once_and_starts_nothing(
             changed["encoder"] = change
         settings = EvaluationSettings.model_validate(changed)
         capsys.readouterr()
-        with pytest.raises(SystemExit), Errors(debug=False):
+        with pytest.raises(SystemExit), errors_in_words(debug=False):
             session.run_evaluation(settings)
         shown = capsys.readouterr()
         assert (shown.out + shown.err).count(said) == 1

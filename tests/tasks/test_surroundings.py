@@ -18,7 +18,7 @@ import mlflow
 import pytest
 
 from congruence.flows.cli import session as prefect_server
-from congruence.flows.cli.options import Errors, embed_servers, explained
+from congruence.flows.cli.options import embed_servers, errors_in_words, explained
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.connection import TrackingError, connect, use_tracking, with_retries
 from congruence.tasks.runtime.errors import SettingsError, SurroundingsError, require_database, trouble
@@ -190,7 +190,7 @@ def test_what_a_disk_refuses_is_said(number: int, said: str, tmp_path: Path) -> 
 
 
 def test_a_command_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left, Errors(debug=False):
+    with pytest.raises(SystemExit) as left, errors_in_words(debug=False):
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
     assert left.value.code == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

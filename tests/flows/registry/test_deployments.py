@@ -32,6 +32,7 @@ from congruence.flows.deployed import (
     watch_registry,
 )
 from congruence.flows.evaluate import STAGES, evaluate, is_alone
+from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import HOME_VARIABLE
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
@@ -101,7 +102,7 @@ def test_a_run_shows_its_versions_with_their_verdicts(registry: Any, inline: Cal
     settings = inline(models=["shown", "silent"], metrics=["cce"])
     before = is_alone.set(False)
     try:
-        evaluate(settings, "all that are shown")
+        evaluate(Plan(settings), "all that are shown")
     finally:
         is_alone.reset(before)
     with get_client(sync_client=True) as client:

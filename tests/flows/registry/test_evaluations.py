@@ -27,9 +27,7 @@ from congruence.tasks.runtime.errors import SplitChangedError
 @pytest.mark.usefixtures("prefect_server")
 def test_a_version_that_fails_does_not_stop_the_others(registry: Any) -> None:
     models = [registry.register(), registry.register("broken", fails=True)]
-    outcomes = {
-        outcome.label: outcome for outcome in evaluate(registry.settings(models=models, metrics=["nll"]), "both")
-    }
+    outcomes = {outcome.label: outcome for outcome in evaluate(Plan(registry.settings(models=models, metrics=["nll"])))}
     assert outcomes["angle/1"].status == "evaluated"
     assert outcomes["broken/1"].status == "failed"
     assert "scale" in str(outcomes["broken/1"].error)
@@ -69,11 +67,11 @@ def test_a_found_run_gives_the_flows_outcomes_and_judges_the_gate_without_a_serv
     registry.register("seen", scale=0.5)
     settings = registry.settings(models=["seen"], metrics=["nll"])
     assert Plan(settings).outcomes() is None
-    first = evaluate(settings, "two versions")
+    first = evaluate(Plan(settings), "two versions")
     assert [outcome.status for outcome in first] == ["evaluated", "evaluated"]
 
     found = Plan(settings).outcomes()
-    assert found == evaluate(settings, "two versions")
+    assert found == evaluate(Plan(settings), "two versions")
     assert [outcome.status for outcome in found or []] == ["found", "found"]
 
     file = registry.file(models=["seen"], metrics=["nll"], gate=GATE)
