@@ -147,12 +147,11 @@ def init(
     Data with columns of predictions, such as mu and sigma or q0.1 to q0.9, are taken as stored predictions, which are
     judged without the models that made them.
     """
-    from congruence.flows.operations.init import stored_evaluation_text, write_evaluation
+    from congruence.flows.operations.init import write_evaluation
 
     if model is not None:
         use_home_store(home)
-    text = None if model else stored_evaluation_text(data, output, target=target, targets=targets)
-    write_evaluation(data, output, model=model, target=target, overwrite=force, text=text)
+    write_evaluation(data, output, model=model, target=target, targets=targets, overwrite=force)
     typer.echo(f"wrote {output}; read it, then: congruence validate {output}")
 
 

@@ -36,20 +36,21 @@ def write_evaluation(
     *,
     model: str | Sequence[str] | None = None,
     target: str | None = None,
+    targets: str | None = None,
     overwrite: bool = False,
-    text: str | None = None,
 ) -> str:
     """Write an evaluation file for ``data`` to ``output``, and return its text.
 
-    Only the schema and the first rows of the data are read; a model is asked for one of them.
+    Only the schema and the first rows of the data are read; a model is asked for one of them. Without one, columns that
+    are called as those of predictions are taken as stored ones.
 
     Args:
         data: address of a labelled split, in any format that splits have.
         output: the file to write; local addresses in it are relative to its folder.
         model: versions, aliases or names in the registry that MLflow points at.
         target: the column to predict, where neither its name nor the model tells.
+        targets: the address of a table with the outcomes of stored predictions.
         overwrite: an existing file may be replaced.
-        text: what to write, where it is known.
 
     Raises:
         SettingsError: the file exists, or the target or the inputs cannot be inferred; names the columns.
@@ -61,7 +62,8 @@ def write_evaluation(
 
     if output.exists() and not overwrite:
         raise SettingsError(f"{output}: exists; give another name with --output, or --force to replace it")
-    text = text or _of_models(data, output, model, target)
+    stored = None if model else stored_evaluation_text(data, output, target=target, targets=targets)
+    text = stored or _of_models(data, output, model, target)
     # Read as the commands will read it.
     checked(EvaluationSettings, yaml.safe_load(text), str(output))
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -206,8 +206,7 @@ def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Pat
     pd.DataFrame({"id": range(9), "price": 1.5}).to_parquet(tmp_path / "outcomes.parquet", index=False)
     output = tmp_path / "evaluation.yaml"
     given = str(tmp_path / "scored.parquet")
-    text = stored_evaluation_text(given, output, targets=str(tmp_path / "outcomes.parquet"))
-    write_evaluation(given, output, text=text)
+    write_evaluation(given, output, targets=str(tmp_path / "outcomes.parquet"))
     settings = load_settings(output)
     said = settings.predictions
     assert said is not None
@@ -220,10 +219,8 @@ def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Pat
     assert opened(settings).models == ["stored:v1"]
     assert stored_evaluation_text(str(tmp_path / "outcomes.parquet"), output) is None
     frame(**{"q0.1": 0.0, "q0.5": 1.0, "q0.9": 2.0}).to_parquet(tmp_path / "levels.parquet", index=False)
-    text = stored_evaluation_text(str(tmp_path / "levels.parquet"), output, target="price")
-    assert text is not None
+    text = write_evaluation(str(tmp_path / "levels.parquet"), tmp_path / "other.yaml", target="price")
     assert "# q0.1, q0.5, q0.9 are read as quantiles" in text
-    write_evaluation(given, tmp_path / "other.yaml", text=text)
 
 
 def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> None:
@@ -235,8 +232,7 @@ def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> 
     orders = pd.DataFrame({"order no": np.arange(9).astype(str), "outcome": 1.5})
     orders.to_parquet(tmp_path / "outcomes.parquet", index=False)
     output, given = tmp_path / "evaluation.yaml", str(tmp_path / "scored.csv")
-    text = stored_evaluation_text(given, output, targets=str(tmp_path / "outcomes.parquet"))
-    write_evaluation(given, output, text=text)
+    write_evaluation(given, output, targets=str(tmp_path / "outcomes.parquet"))
     said = load_settings(output).predictions
     assert said is not None
     assert (said.key, said.time) == ("order no", "scored")
@@ -263,9 +259,7 @@ def test_draws_and_a_prediction_with_its_spread_are_stored_predictions(
     drawn = {name: rng.uniform(1, 2, ROWS) for name in reversed(names)}
     frame(**drawn).to_parquet(tmp_path / "stored.parquet", index=False)
     output = tmp_path / "evaluation.yaml"
-    text = stored_evaluation_text(str(tmp_path / "stored.parquet"), output, target="price")
-    assert text is not None
-    write_evaluation("stored.parquet", output, text=text)
+    text = write_evaluation(str(tmp_path / "stored.parquet"), output, target="price")
     settings = load_settings(output)
     assert settings.splits[0].input == ["rooms", "area"]
     assert settings.predictions is not None
