@@ -56,11 +56,6 @@ def table_of(
 _last_said = time.monotonic()
 
 
-def seconds_of_silence() -> float:
-    """Since the last line of ``say``."""
-    return time.monotonic() - _last_said
-
-
 def say(line: str) -> None:
     """Show a line among the stages. (A flow that names the console itself could not be sent to a worker.)"""
     global _last_said
@@ -120,7 +115,7 @@ def _never_silent(lines: Lines, detail: Detail | None) -> Iterator[None]:
 
     def watch() -> None:
         while not ended.wait(_LOOK_SECONDS):
-            if seconds_of_silence() >= LINE_SECONDS - _LOOK_SECONDS:
+            if time.monotonic() - _last_said >= LINE_SECONDS - _LOOK_SECONDS:
                 lines.remind("" if detail is None else detail())
 
     thread = Thread(target=copy_context().run, args=(watch,), daemon=True, name="progress")  # with fields of log lines

@@ -33,22 +33,6 @@ _HEAD = "| | rule | value | limit | difference [95 %] | why |\n|---|---|---|---|
 _MARKS = {"failed": "❌ failed", "undecided": "❔ undecided", "passed": "✅ passed"}
 
 
-def annotation_lines(
-    decisions: Iterable[GateDecision], file: Path, outcomes: Iterable[VersionOutcome] = ()
-) -> list[str]:
-    """One for each version, and one for each that was not evaluated on a split."""
-    found = [
-        annotation("error", f"not evaluated: {item.label} on {item.split}", item.error or "no reason given", file)
-        for item in outcomes
-        if item.status == "failed"
-    ]
-    for decision in decisions:
-        title = f"gate {decision.outcome}: {decision.candidate.label}"
-        lines = [*decision.reasons, *decision.notes]
-        found.append(annotation(_LEVELS[decision.outcome], title, "\n".join(lines), file))
-    return found
-
-
 def summary(decisions: Sequence[GateDecision], outcomes: Iterable[VersionOutcome] = ()) -> str:
     """The decisions in GitHub's Markdown: each version's rules, the failed ones first."""
     missing = [item for item in outcomes if item.status == "failed"]
@@ -86,8 +70,14 @@ def show(decisions: Sequence[GateDecision], form: str, file: Path, outcomes: Seq
     if form != "github":
         print_decisions(decisions)
         return
-    for line in annotation_lines(decisions, file, outcomes):
-        print(line, flush=True)
+    for item in outcomes:
+        if item.status == "failed":
+            title = f"not evaluated: {item.label} on {item.split}"
+            print(annotation("error", title, item.error or "no reason given", file), flush=True)
+    for decision in decisions:
+        title = f"gate {decision.outcome}: {decision.candidate.label}"
+        lines = "\n".join([*decision.reasons, *decision.notes])
+        print(annotation(_LEVELS[decision.outcome], title, lines, file), flush=True)
     text = summary(decisions, outcomes)
     if target := os.environ.get(SUMMARY):
         with Path(target).open("a", encoding="utf-8") as written:
@@ -101,7 +91,14 @@ def annotation(level: str, title: str, message: str, file: Path) -> str:
 
     Source: GitHub Docs, "Workflow commands for GitHub Actions"; what would end a part of the line is escaped.
     """
-    properties = {"file": _in_the_checkout(file), "line": str(_line_of_the_gate(file)), "title": title}
+    root, path = Path(os.environ.get("GITHUB_WORKSPACE", ".")).resolve(), file.resolve()
+    shown = path.relative_to(root) if path.is_relative_to(root) else file  # in the repository, where GitHub looks
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    line = next((number for number, text in enumerate(lines, 1) if text.startswith("gate:")), 1)
+    properties = {"file": str(shown), "line": str(line), "title": title}
     written = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in properties.items())
     return f"::{level} {written}::{_escaped(message)}"
 
@@ -110,21 +107,6 @@ def _escaped(text: str, separators: str = "") -> str:
     for character in "%\r\n" + separators:
         text = text.replace(character, f"%{ord(character):02X}")
     return text
-
-
-def _in_the_checkout(file: Path) -> str:
-    """Relative to the repository, where GitHub looks for it."""
-    root = Path(os.environ.get("GITHUB_WORKSPACE", ".")).resolve()
-    path = file.resolve()
-    return str(path.relative_to(root)) if path.is_relative_to(root) else str(file)
-
-
-def _line_of_the_gate(file: Path) -> int:
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return 1
-    return next((number for number, line in enumerate(lines, 1) if line.startswith("gate:")), 1)
 
 
 @dataclass(frozen=True)

@@ -298,10 +298,9 @@ def _fitted(
         with in_flow(settings) as cluster:
             steps = Steps(settings, cluster(), STAGES)
             rows = rows_of(settings, split)
-            served, failures = steps.check(rows, parents)
+            failures = steps.check(rows, parents)
             steps.embed(rows)
-            rows.served.update(served)
-            failures |= steps.predict(rows, [parent for parent in parents if parent.label in served])
+            failures |= steps.predict(rows, [parent for parent in parents if parent.label not in failures])
             fits: dict[str, FittedVersion | str] = dict(failures)
             labels = [parent.label for parent in parents if parent.label not in failures]
             work = partial(_fit, settings, protocol, rows, half)

@@ -15,6 +15,7 @@ from prefect import flow
 from congruence.flows.cli.console import print_line, results, say, table_of
 from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
 from congruence.kernels.trust.rule import WithholdingRule, held_out_rows
 from congruence.tasks.data.ingest import require_columns
@@ -48,7 +49,6 @@ from congruence.tasks.scores.reliability import (
     reliability,
     require_enough_rows,
     score_new_inputs,
-    without_zeros,
     zero_embeddings,
 )
 from congruence.tasks.sentences.inputs import withholding_sentence
@@ -165,11 +165,9 @@ def score(
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
     with in_flow(chosen) as cluster:
-        without_prediction = measure_inputs(Steps(chosen, cluster(), STAGES), work, version)
-    asked = replace(asked, left_out={**asked.left_out, **without_prediction})
+        known, asked = _measured(Steps(chosen, cluster(), STAGES), work, version)
     measurement = kept.require()
     kept.remove()
-    known, asked = (without_zeros(protocol, rows) for rows in (known, asked))
     rule = rule.afforded(held_out_rows(int(known.valid.sum())))
     say(f"scoring {int(asked.valid.sum()):,} inputs by {int(known.valid.sum()):,} labelled rows; withheld: {rule}")
     scores = score_new_inputs(
@@ -200,40 +198,42 @@ def score(
     return ScoredInputs(found, folder, *log_reliability(found, files, settings.tracking))
 
 
-def measure_inputs(steps: Steps, work: SolveWork, version: ModelVersion) -> dict[int, str]:
+def _measured(steps: Steps, work: SolveWork, version: ModelVersion) -> tuple[EvaluatedRows, EvaluatedRows]:
     """Embed and predict labelled rows and new inputs, and solve on the former for the latter.
 
-    Gives the new inputs that the version refuses, and why, by row.
+    Returns:
+        The labelled rows that judge, and the new inputs that are judged; the others have their reasons.
     """
     known, asked = work.reference, work.query
     assert asked is not None
-    served, failures = steps.check(known, [version])
-    require_none(failures)
-    for rows in (known, asked):
-        # A new input that cannot be read is withheld; it is no reason to say nothing of the others.
-        steps.embed(rows, None if rows is known else 1.0)
-        rows.served.update(served)
-    for rows, others in ((known, "the others judge"), (asked, "the others are scored")):
-        if zeros := zero_embeddings(work.protocol, rows):
-            say(in_words(rows.split, zeros, others))
-    known, asked = (without_zeros(work.protocol, rows) for rows in (known, asked))
+    require_none(steps.check(known, [version]))
+    asked.served.update(known.served)
+    steps.embed(known)
+    steps.embed(asked, 1.0)  # one that cannot be read is withheld; it is no reason to say nothing of the others
+    known = _with_direction(work.protocol, known, "the others judge")
+    asked = _with_direction(work.protocol, asked, "the others are scored")
     require_none(steps.predict(known, [version]))
-    without_prediction: dict[int, str] = {}
     if asked.valid.any() and (failures := steps.predict(asked, [version])):
-        without_prediction = steps.refused(asked, version.label)
-        rest = replace(asked, left_out={**asked.left_out, **without_prediction})
-        if not without_prediction or not rest.valid.any():
+        refused = steps.refused(asked, version.label)
+        asked = replace(asked, left_out={**asked.left_out, **refused})
+        if not refused or not asked.valid.any():
             require_none(failures)
-        say(in_words(asked.split, without_prediction))
-        require_none(steps.predict(rest, [version]))
-        asked = rest
-    work = replace(work, reference=known, query=asked)
+        say(in_words(asked.split, refused))
+        require_none(steps.predict(asked, [version]))
     if not asked.valid.any():
         raise InvalidInputError(
             f"inputs: none of the {asked.split.rows} rows at {asked.split.settings.uri} can be embedded"
         )
-    require_none(steps.solve(known, work, [version]))
-    return without_prediction
+    require_none(steps.solve(known, replace(work, reference=known, query=asked), [version]))
+    return known, asked
+
+
+def _with_direction(protocol: EvaluationProtocol, rows: EvaluatedRows, others: str) -> EvaluatedRows:
+    """``rows`` without those whose embedding has no direction, which are said with what becomes of the others."""
+    if not (zeros := zero_embeddings(protocol, rows)):
+        return rows
+    say(in_words(rows.split, zeros, others))
+    return replace(rows, left_out={**rows.left_out, **zeros})
 
 
 def _pictures(

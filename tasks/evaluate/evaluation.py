@@ -178,11 +178,10 @@ class _OnSplit:
             label: MeasurementAddress(rows.objects, f"{place}/{identity.digest}.npz")
             for label, identity in plan.identities.items()
         }
-        served, failures = steps.check(rows, self.left)
-        self._fail(failures)
+        self._fail(steps.check(rows, self.left))
+        reference.served.update(rows.served)
         for part in parts if self.left else []:
             steps.embed(part)
-            part.served.update(served)
         for version in self.left if plan.again else []:
             kept[version.label].remove()
             for part in parts:

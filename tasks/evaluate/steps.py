@@ -126,21 +126,24 @@ class Steps:
     to: Observer
 
     @_stage("check")
-    def check(self, rows: EvaluatedRows, versions: list[ModelVersion]) -> tuple[dict[str, ServedVersion], Failures]:
+    def check(self, rows: EvaluatedRows, versions: list[ModelVersion]) -> Failures:
         """Load versions and try their contracts on a few rows, before hours are spent on embeddings.
 
+        Those that keep their contract are served to ``rows`` from now on.
+
         Returns:
-            The versions that keep their contract, ready to be loaded, by label; and why the others do not.
+            Why the others do not.
         """
         split = rows.split
         with self.to.progress(f"checking versions on {split.name}", len(versions), "versions") as advance:
             check = partial(checked_version, self.settings, split)
             checks = self.executor.map(check, versions, name="check", fields=_labelled)
             checked, failures = _divided(checks, "check it on a few rows", advance)
-        for label, (_, report) in checked.items():
+        for label, (served, report) in checked.items():
+            rows.served[label] = served
             for warning in report.warnings:
                 self.to.say(f"{label} on {split.name}: {warning}")
-        return {label: served for label, (served, _) in checked.items()}, failures
+        return failures
 
     @_stage("embed")
     def embed(self, rows: EvaluatedRows, max_invalid: float | None = None) -> None:
@@ -154,7 +157,7 @@ class Steps:
             TooManyInvalidRowsError: more rows than ``max_invalid`` allows have no embedding.
             SplitError: tabular features of another number than the encoder's.
         """
-        settings, split, store = self.settings, rows.split, rows.store
+        settings, split, store, rows = self.settings, rows.split, rows.store, rows.of_versions([])
         encoder = asking_encoder(settings.encoder)
         if isinstance(encoder, FeatureEncoder):
             require_features(split, encoder.features, settings.statistics_split.name)

@@ -239,12 +239,6 @@ def zero_embeddings(protocol: EvaluationProtocol, rows: EvaluatedRows) -> dict[i
     return dict.fromkeys(zeros.tolist(), why)
 
 
-def without_zeros(protocol: EvaluationProtocol, rows: EvaluatedRows) -> EvaluatedRows:
-    """``rows`` without their ``zero_embeddings``."""
-    zeros = zero_embeddings(protocol, rows)
-    return replace(rows, left_out={**rows.left_out, **zeros}) if zeros else rows
-
-
 def require_enough_rows(split: Split) -> None:
     """Raise InvalidInputError where a labelled split is too short to say what is usual."""
     if split.rows < FEWEST_ROWS:
