@@ -210,7 +210,7 @@ class _OnSplit:
     def _fail(self, failures: Failures) -> None:
         for label, message in failures.items():
             fail_run(self.runs[label], message, self.plan.settings.tracking)
-            self.ended[label] = self.plan.failed(label, message)
+            self.ended[label] = VersionOutcome(label, self.plan.split.name, "failed", error=message)
 
     def _mark_failed(self, message: str) -> None:
         """Mark open runs as failed; where MLflow is away they stay open, which is said."""

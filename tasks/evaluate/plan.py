@@ -82,7 +82,7 @@ class SplitPlan:
         split: the split.
         reference: the labelled rows that the system is made of, where they are another split.
         protocol: with its encoder and reference split.
-        versions: those whose evaluation MLflow lacks.
+        identities: under what the evaluations that MLflow lacks are logged, by the labels of their versions.
         outcomes: of the others, which were found or are left out.
         again: whether what is kept and logged of the versions is made again; embeddings stay.
     """
@@ -91,19 +91,14 @@ class SplitPlan:
     split: Split = field(repr=False)
     reference: Split | None = field(repr=False)
     protocol: EvaluationProtocol
-    versions: list[ModelVersion]
+    identities: dict[str, EvaluationIdentity]
     outcomes: list[VersionOutcome]
     again: bool = False
 
-    @cached_property
-    def identities(self) -> dict[str, EvaluationIdentity]:
-        """Under what each version's evaluation is logged, by its label."""
-        settings, split, protocol = self.settings, self.split, self.protocol
-        return {each.label: evaluation_identity(settings, split, protocol, each) for each in self.versions}
-
-    def failed(self, label: str, message: str) -> VersionOutcome:
-        """Returns the outcome of a version that could not be evaluated."""
-        return VersionOutcome(label, self.split.name, "failed", error=message)
+    @property
+    def versions(self) -> list[ModelVersion]:
+        """Those whose evaluation MLflow lacks."""
+        return [identity.model for identity in self.identities.values()]
 
 
 class Plan:
@@ -178,12 +173,22 @@ class Plan:
     ) -> SplitPlan:
         versions = [each for each in self.versions if not split.settings.stored or each.uri in split.settings.stored]
         outcomes, judged = left_out(versions, split)
-        missing = []
+        missing = {}
         for version in judged:
-            identity = evaluation_identity(settings, split, protocol, version)
+            identity = EvaluationIdentity(
+                model=version,
+                split_name=split.name,
+                split_digest=split.digest,
+                protocol_digest=protocol.digest,
+                metric_list=requested_metrics(settings.metrics),
+                settings_digest=settings_digest(settings, split.settings),
+                own_settings=entry_digest(settings, split.settings, version.uri),
+                target=split.settings.target_name,
+                period=split.period,
+            )
             held = None if self.again else self._finished[split.name].get(identity.digest)
             if held is None:
-                missing.append(version)
+                missing[version.label] = identity
             else:
                 found = (held.run_id, held.metrics, protocol_name(protocol), held.verdict, held.wrong)
                 outcomes.append(VersionOutcome(version.label, split.name, "found", *found))
@@ -317,23 +322,6 @@ def encoder_protocol(
 def protocol_name(protocol: EvaluationProtocol) -> str:
     """Name and digest of a protocol, as people read it: numbers compare under equal ones."""
     return f"{protocol.name} ({protocol.digest})"
-
-
-def evaluation_identity(
-    settings: EvaluationSettings, split: Split, protocol: EvaluationProtocol, version: ModelVersion
-) -> EvaluationIdentity:
-    """What makes an evaluation of ``version`` by these settings the same as one that is logged already."""
-    return EvaluationIdentity(
-        model=version,
-        split_name=split.name,
-        split_digest=split.digest,
-        protocol_digest=protocol.digest,
-        metric_list=requested_metrics(settings.metrics),
-        settings_digest=settings_digest(settings, split.settings),
-        own_settings=entry_digest(settings, split.settings, version.uri),
-        target=split.settings.target_name,
-        period=split.period,
-    )
 
 
 def split_conditions(
