@@ -31,8 +31,7 @@ from prefect.states import Completed
 from prefect.types.entrypoint import EntrypointType
 
 from congruence.flows.cli.console import say
-from congruence.flows.cli.options import embed_servers
-from congruence.flows.cli.signals import take_signals_back
+from congruence.flows.cli.options import embed_servers, take_signals_back
 from congruence.flows.evaluate import evaluate, show_versions
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.watch import check_once, watched_patterns, watched_versions

@@ -25,8 +25,7 @@ from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.runtime import flow_run
 
 from congruence.flows.cli.console import say, stage
-from congruence.flows.cli.options import explained
-from congruence.flows.cli.signals import take_signals_back
+from congruence.flows.cli.options import explained, take_signals_back
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import DaskExecutor, Observer, dask_executor

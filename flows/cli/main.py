@@ -7,8 +7,6 @@ import gc
 import sys
 from importlib.util import find_spec
 
-from congruence.flows.cli.signals import ended_by_signals
-
 NEEDED = ("typer", "prefect", "dask", "distributed", "mlflow", "zarr")
 RESUME = "Finished work is saved; run the same command to resume."
 _SERVERS = {"ui": "", "receive": "", "serve": "Runs that were under way are resumed by the next one."}
@@ -25,6 +23,8 @@ def main() -> None:
     # What is loaded stays: looking through it again and again, and at the end, is a fifth of a short command.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
+    from congruence.flows.cli.options import ended_by_signals
+
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     with ended_by_signals(_SERVERS.get(command, RESUME)):
         from congruence.flows.cli.app import app

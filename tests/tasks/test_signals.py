@@ -15,12 +15,12 @@ import psutil
 import pytest
 from stack_servers import is_alive
 
-from congruence.flows.cli.signals import END_SECONDS
+from congruence.flows.cli.options import END_SECONDS
 
 COMMAND = """
 import signal, subprocess, sys, time
 from pathlib import Path
-from congruence.flows.cli.signals import Stopped, ended_by_signals, take_signals_back
+from congruence.flows.cli.options import Stopped, ended_by_signals, take_signals_back
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored by what a shell starts in the background
 with ended_by_signals("Finished work is saved; run the same command to resume."):
     if sys.argv[2] == "exits":
