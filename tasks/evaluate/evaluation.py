@@ -40,46 +40,38 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def system_metrics(run_id: str, settings: TrackingSettings) -> Iterator[None]:
-    """MLflow logs this machine's use to a run (``system/...``) while the block and the run last.
+def recorded(run_id: str, client: distributed.Client | None, settings: TrackingSettings) -> Iterator[None]:
+    """What this machine and a cluster do inside is logged to a run that lasts, where that is asked for.
 
-    It does where MLflow's own switch asks for it: ``mlflow.enable_system_metrics_logging()``, or the variable
-    MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING.
+    MLflow logs the machine's use (``system/...``) where its own switch says so: the variable
+    MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING, or ``mlflow.enable_system_metrics_logging()``. Dask's report of all work of
+    the cluster becomes an artifact where the settings say so; one that cannot be made costs a warning, and nothing of
+    the evaluation.
     """
-    if not MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING.get():  # type: ignore[no-untyped-call]
-        yield
-        return
-    where = tracking_address(settings)
-    monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=where)  # type: ignore[no-untyped-call]
-    monitor.start()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        monitor.finish()  # type: ignore[no-untyped-call]
+    with ExitStack() as stack:
+        if MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING.get():  # type: ignore[no-untyped-call]
+            where = tracking_address(settings)
+            monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=where)  # type: ignore[no-untyped-call]
+            monitor.start()  # type: ignore[no-untyped-call]
+            stack.callback(monitor.finish)
+        if client is not None and settings.performance_report:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / REPORT_FILE
+            stack.enter_context(client.as_current())
+            report = distributed.performance_report(filename=str(file), mode="inline")  # read where no network is
+            report.__enter__()
 
+            def end() -> None:
+                try:
+                    report.__exit__(None, None, None)
+                    connect(settings).log_artifact(run_id, str(file))
+                except Exception as error:
+                    log.warning(
+                        "Dask's performance report was not made (%s); is Bokeh installed where the scheduler runs?",
+                        mask_text(str(error)),
+                    )
 
-@contextmanager
-def performance_report(client: distributed.Client, run_id: str, settings: TrackingSettings) -> Iterator[None]:
-    """Dask's report of all work of the cluster inside becomes an artifact of a run, where the settings ask for it.
-
-    A report that cannot be made costs a warning, and nothing of the evaluation.
-    """
-    if not settings.performance_report:
+            stack.callback(end)
         yield
-        return
-    with tempfile.TemporaryDirectory() as folder, client.as_current():
-        file = Path(folder) / REPORT_FILE
-        report = distributed.performance_report(filename=str(file), mode="inline")  # read where no network is
-        report.__enter__()
-        try:
-            yield
-        finally:
-            try:
-                report.__exit__(None, None, None)
-                connect(settings).log_artifact(run_id, str(file))
-            except Exception as error:
-                log.warning("Dask's performance report was not made (%s); is Bokeh installed where the scheduler runs?",
-                            mask_text(str(error)))  # fmt: skip
 
 
 def evaluate(plan: Plan, executor: Callable[[], LocalExecutor], to: Observer) -> list[VersionOutcome]:
@@ -157,11 +149,8 @@ class _OnSplit:
         try:
             for label, identity in plan.identities.items():
                 self.runs[label] = run_id = open_run(identity, tracking)
-            with ExitStack() as recorded:
-                # Of the versions of a split, which are evaluated together, the last one's run tells of the machine.
-                recorded.enter_context(system_metrics(run_id, tracking))
-                if client is not None:
-                    recorded.enter_context(performance_report(client, run_id, tracking))
+            # Of the versions of a split, which are evaluated together, the last one's run tells of the machine.
+            with recorded(run_id, client, tracking):
                 self._work()
         except BaseException as error:
             self._mark_failed(reason(error))

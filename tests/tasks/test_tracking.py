@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.protocol import PREPRINT
-from congruence.tasks.evaluate.evaluation import performance_report, system_metrics
+from congruence.tasks.evaluate.evaluation import recorded
 from congruence.tasks.mlflow import connection, evaluations, runs
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
@@ -289,11 +289,11 @@ def test_system_metrics_are_mlflow_s_own_where_its_switch_asks_for_them(
 ):
     run_id = open_run(EvaluationIdentity.of(make_evaluation(model=versions[0], split=split)), settings)
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
-    with system_metrics(run_id, settings):
+    with recorded(run_id, None, settings):
         time.sleep(0.3)
     assert client.get_run(run_id).data.metrics == {}
     monkeypatch.setenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true")
-    with system_metrics(run_id, settings):
+    with recorded(run_id, None, settings):
         time.sleep(0.5)
     assert client.get_run(run_id).data.metrics["system/system_memory_usage_megabytes"] > 0
     evaluation = make_evaluation(model=versions[0], split=split)
@@ -311,10 +311,10 @@ def test_dask_s_report_is_an_artifact_where_it_is_asked_for_and_costs_no_evaluat
     if not drawn:
         monkeypatch.setattr("distributed.performance_report.__aexit__", lambda *_: 1 / 0)
     with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as dask:
-        with performance_report(dask, run_id, settings):
+        with recorded(run_id, dask, settings):
             assert dask.submit(sum, [1, 2]).result() == 3
         assert list(artifacts(client, run_id)) == []
-        with performance_report(dask, run_id, asked):
+        with recorded(run_id, dask, asked):
             assert dask.submit(sum, [1, 2]).result() == 3
     assert list(artifacts(client, run_id)) == (["dask-report.html"] if drawn else [])
     assert ("was not made" in caplog.text) != drawn
