@@ -14,7 +14,7 @@ import yaml
 from table import GROUPS, TARGET, TIME, Table
 
 from congruence.flows.cli.session import run_evaluation, session
-from congruence.flows.operations.recalibrate import NothingToMendError, recalibrate_versions
+from congruence.flows.operations.recalibrate import NothingToMendError, RecalibratedVersion, recalibrate
 from congruence.kernels import conditional_calibration_test
 from congruence.kernels.dependence.blocks import TooFewBlocksError
 from congruence.kernels.errors import CongruenceError
@@ -146,8 +146,13 @@ def _recalibrated(settings: EvaluationSettings, uris: list[str]) -> dict[str, di
     """Returns what is said of versions after a recalibration on the rows kept for that, by the versions' URIs."""
     own = settings.model_copy(update={"models": uris})
     test, fit = settings.splits
+    made: list[RecalibratedVersion | CongruenceError] = []
     with session():
-        made = recalibrate_versions(own, uris, fit=fit.name, evaluated=False)
+        for uri in uris:
+            try:
+                made.append(recalibrate(own, uri, fit=fit.name, evaluated=False))
+            except CongruenceError as error:
+                made.append(error)
         labels = [f"models:/{found.version.label}" for found in made if not isinstance(found, CongruenceError)]
         changes = {"models": labels, "splits": [test], "metrics": METRICS_AFTER}
         outcomes = run_evaluation(settings.model_copy(update=changes)) if labels else []

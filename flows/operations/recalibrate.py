@@ -10,7 +10,6 @@ flatter them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -21,7 +20,6 @@ from prefect import flow
 from congruence.flows.cli.console import print_line, print_outcomes
 from congruence.flows.evaluate import STAGES, TERMINAL, OnDemand, evaluate, in_flow
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.contract.loading import resolved_contract
@@ -31,11 +29,10 @@ from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.evaluate.evaluation import index
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome, encoder_protocol, with_fitted_encoder
-from congruence.tasks.evaluate.steps import Steps, rows_of
+from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
 from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.reading import read_version
-from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import model_name, resolve
 from congruence.tasks.recalibration.versions import (
     FittedVersion,
@@ -81,7 +78,12 @@ class RecalibratedVersion:
 
 
 def recalibrate(
-    settings: EvaluationSettings, version: str | None = None, *, fit: str | None = None, force: bool = False
+    settings: EvaluationSettings,
+    version: str | None = None,
+    *,
+    fit: str | None = None,
+    force: bool = False,
+    evaluated: bool = True,
 ) -> RecalibratedVersion:
     """Recalibrate one version, register the corrected model, and evaluate both on rows that it was not fitted on.
 
@@ -90,102 +92,44 @@ def recalibrate(
         version: number or alias under the file's model, ``name/3``, or a URI; by default the one version of the file.
         fit: name of the split to fit on, which is then not evaluated; by default half of the first split's rows.
         force: also where the test of calibration finds no fault.
+        evaluated: whether the versions are evaluated, too, before and after.
 
     Raises:
         NothingToMendError: no fault is found, or no correction pays.
         CongruenceError: settings, data or a version that cannot be recalibrated.
     """
-    (found,) = recalibrate_versions(settings, [version], fit=fit, force=force)
-    if isinstance(found, CongruenceError):
-        raise found
-    return found
-
-
-def recalibrate_versions(
-    settings: EvaluationSettings,
-    versions: Sequence[str | None],
-    *,
-    fit: str | None = None,
-    force: bool = False,
-    evaluated: bool = True,
-) -> list[RecalibratedVersion | CongruenceError]:
-    """Recalibrate each of some versions as ``recalibrate`` does one, with one pass of the rows for all of them.
-
-    Args:
-        settings, fit, force: as of ``recalibrate``.
-        versions: each as of ``recalibrate``.
-        evaluated: whether the versions are evaluated, too, before and after.
-
-    Returns:
-        What came of each, in the order of ``versions``: an error where one could not be corrected or had no need.
-
-    Raises:
-        CongruenceError: settings or data for which no version can be recalibrated.
-    """
     require_models(settings, "recalibrate")
-    settings = settings.for_workers()
+    settings, half = settings.for_workers(), fit is None
     use_tracking(settings.tracking)
-    parents = [
-        with_retries("looking up the version", partial(asked_version, settings, version), settings.tracking)
-        for version in versions
-    ]
-    for parent in parents:
-        if not parent.version:
-            raise SettingsError(f"{parent.uri}: is not registered, so it can have no new version; register it first")
+    asked = partial(asked_version, settings, version)
+    parent = with_retries("looking up the version", asked, settings.tracking)
+    if not parent.version:
+        raise SettingsError(f"{parent.uri}: is not registered, so it can have no new version; register it first")
     labelled = _split_to_fit(settings, fit)
     settings = _indexed(settings, labelled)
     split = open_split(labelled, settings.plans_folder)
-    made = _corrected(settings, split, parents, half=fit is None, force=force)
-    pairs = [(parent, found[0]) for parent, found in zip(parents, made, strict=True) if isinstance(found, tuple)]
+    made, said = _corrected(settings, split, parent, half=half, force=force)
     outcomes = []
-    if pairs and evaluated:
-        judged = _judged(settings, labelled, split, [version for pair in pairs for version in pair], half=fit is None)
-        name = " and ".join(version.label for version in pairs[0]) if len(pairs) == 1 else f"{len(pairs)} recalibrated"
-        outcomes = evaluate(Plan(judged), name)
-    found: list[RecalibratedVersion | CongruenceError] = []
-    for parent, item in zip(parents, made, strict=True):
-        if isinstance(item, CongruenceError):
-            found.append(item)
-            continue
-        version, said = item
-        own = [outcome for outcome in outcomes if outcome.label in (parent.label, version.label)]
-        fitted_on = version.tags.get("recalibrated_on", split.name)
-        judgements = _judgements(parent, version, own, settings)
-        found.append(RecalibratedVersion(parent, version, fitted_on, said, own, judgements))
-    return found
+    if evaluated:
+        judged = _judged(settings, labelled, split, [parent, made], half=half)
+        outcomes = evaluate(Plan(judged), f"{parent.label} and {made.label}")
+    fitted_on = made.tags.get("recalibrated_on", split.name)
+    return RecalibratedVersion(parent, made, fitted_on, said, outcomes, _judgements(parent, made, outcomes, settings))
 
 
 def _corrected(
-    settings: EvaluationSettings, split: Split, parents: list[ModelVersion], *, half: bool, force: bool
-) -> list[tuple[ModelVersion, str | None] | CongruenceError]:
-    """The corrected version of each parent, found or made, and what its correction changes; or why there is none."""
+    settings: EvaluationSettings, split: Split, parent: ModelVersion, *, half: bool, force: bool
+) -> tuple[ModelVersion, str | None]:
+    """The corrected version, and what its correction changes; None of one that was made before and is found."""
     encoder = warm_encoder(settings.encoder)
-    protocol = encoder_protocol(settings, encoder)
-    found: dict[str, tuple[ModelVersion, str | None] | CongruenceError] = {}
-    origins: dict[str, Origin] = {}
-    for parent in parents:
-        try:
-            predictions = resolved_contract(parent, settings.predictions)
-        except CongruenceError as error:
-            found[parent.label] = error
-            continue
-        origin = Origin(parent, predictions, split, half, protocol, settings.seed)
-        if (before := find_recalibrated(origin, settings.tracking)) is not None:
-            found[parent.label] = before, None
-        else:
-            origins[parent.label] = origin
-    missing = [origin.parent for origin in origins.values()]
-    fits = _fitted(settings, protocol, split, missing, half=half) if missing else {}
-    for label, origin in origins.items():
-        try:
-            if isinstance(fitted := fits[label], str):
-                raise CongruenceError(fitted)
-            require_fault(origin.parent, fitted, force=force)
-            require_given(split, origin.predictions, fitted)
-            found[label] = register_recalibrated(settings, origin, fitted, encoder), fitted.said
-        except CongruenceError as error:
-            found[label] = error
-    return [found[parent.label] for parent in parents]
+    protocol, predictions = encoder_protocol(settings, encoder), resolved_contract(parent, settings.predictions)
+    origin = Origin(parent, predictions, split, half, protocol, settings.seed)
+    if (before := find_recalibrated(origin, settings.tracking)) is not None:
+        return before, None
+    fitted = _fitted(settings, origin)
+    require_fault(parent, fitted, force=force)
+    require_given(split, predictions, fitted)
+    return register_recalibrated(settings, origin, fitted, encoder), fitted.said
 
 
 def _judgements(
@@ -284,39 +228,29 @@ def _indexed(settings: EvaluationSettings, labelled: SplitSettings) -> Evaluatio
     return with_fitted_encoder(settings)
 
 
-def _fitted(
-    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parents: list[ModelVersion], *, half: bool
-) -> dict[str, FittedVersion | str]:
-    """Embed and predict the split, as far as that is not kept, and fit on workers: a run in Prefect.
+def _fitted(settings: EvaluationSettings, origin: Origin) -> FittedVersion:
+    """Embed and predict the split, as far as that is not kept, and fit on a worker: a run in Prefect.
 
-    Returns:
-        By label what was fitted, or why that failed.
+    Raises:
+        CongruenceError: the version does not answer, or cannot be fitted.
     """
+    parent, split = origin.parent, origin.split
 
-    @flow(name="fit-recalibration", flow_run_name=f"recalibrate {', '.join(p.label for p in parents)} on {split.name}")
-    def fit(settings: EvaluationSettings) -> dict[str, FittedVersion | str]:
+    @flow(name="fit-recalibration", flow_run_name=f"recalibrate {parent.label} on {split.name}")
+    def fit(settings: EvaluationSettings) -> FittedVersion:
         with in_flow(settings) as cluster:
             steps = Steps(settings, cluster(), STAGES)
             rows = rows_of(settings, split)
-            failures = steps.check(rows, parents)
+            require_none(steps.check(rows, [parent]))
             steps.embed(rows)
-            failures |= steps.predict(rows, [parent for parent in parents if parent.label not in failures])
-            fits: dict[str, FittedVersion | str] = dict(failures)
-            labels = [parent.label for parent in parents if parent.label not in failures]
-            work = partial(_fit, settings, protocol, rows, half)
-            for done in steps.executor.map(work, labels, name="fit"):
-                why = done.failure(done.item, "fit it")
-                fits[done.item] = done.result() if why is None else why
-            return fits
+            require_none(steps.predict(rows, [parent]))
+            work = partial(fit_version, origin.protocol, rows, half=origin.half, seed=origin.seed)
+            (done,) = steps.executor.map(work, [parent.label], name="fit")
+            if (why := done.failure(parent.label, "fit it")) is not None:
+                raise CongruenceError(why)
+            return done.result()
 
     return fit(settings)
-
-
-def _fit(
-    settings: EvaluationSettings, protocol: EvaluationProtocol, rows: EvaluatedRows, half: bool, label: str
-) -> FittedVersion:
-    use_tracking(settings.tracking)
-    return fit_version(protocol, rows, label, half=half, seed=settings.seed)
 
 
 def print_recalibrated(made: RecalibratedVersion) -> None:
