@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -82,7 +82,6 @@ def measure(
     weights: Array | None = None,
     dependence: RowDependence | None = None,
     accuracy: Accuracy | None = None,
-    announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, VersionMeasurement]:
     """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q), in this process.
 
@@ -95,7 +94,7 @@ def measure(
     counted = None if weights is None else mean_one(weights, len(embeddings if query is None else query))
     split = HeldSplit(embeddings, targets, query, counted, dependence)
     ask = Ask(list(versions), tested="congruence_test" in requested_metrics(settings.metrics))
-    found = measure_held(split, protocol, versions, ask, accuracy or Accuracy(), settings.seed, announce)
+    found = measure_held(split, protocol, versions, ask, accuracy or Accuracy(), settings.seed)
     seconds = {"solve": time.perf_counter() - started}
     started = time.perf_counter()
     calibration: dict[str, VersionCalibration] = {}
