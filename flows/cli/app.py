@@ -67,7 +67,6 @@ def evaluate(
     Exit status: 0 where all went well, 1 where a version could not be evaluated, 2 where the file or the data cannot be
     used, 3 where a version failed the file's gate, 4 where none failed it but on one it is undecided.
     """
-    as_json = as_json or form is Format.JSON
     settings = open_file(file, home, models=model)
     if quick:
         from congruence.flows.operations.validate import quick as first_look

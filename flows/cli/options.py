@@ -223,8 +223,10 @@ def reporting_errors(function: Callable[..., int | None]) -> Callable[..., None]
     @wraps(function)
     def command(*, debug: bool = False, **options: Any) -> None:
         form = options.get("form", Format.TEXT)
-        as_json = options.get("as_json", False) or form is Format.JSON
-        with errors_in_words(debug, as_json, annotated=options["file"] if form is Format.GITHUB else None):
+        if form is Format.JSON:
+            options["as_json"] = True
+        annotated = options["file"] if form is Format.GITHUB else None
+        with errors_in_words(debug, options.get("as_json", False), annotated=annotated):
             status = function(**options, **({"debug": debug} if takes_debug else {}))
         if status:
             raise typer.Exit(status)

@@ -214,7 +214,6 @@ def gate(
     Exit status: 0 where all pass, 3 where a version fails, 4 where none fails but one is undecided (the split is too
     small to tell), 2 where one cannot be judged.
     """
-    form = Format.JSON if as_json else form
     settings = open_file(file, home, models=model)
     from congruence.flows.operations import gate as operation
     from congruence.tasks.mlflow.connection import use_tracking
@@ -222,7 +221,7 @@ def gate(
     use_tracking(settings.for_workers().tracking)
     decisions = operation.gate(settings, protocol_digest=protocol)
     status = exit_status(decisions)
-    if form is Format.JSON:
+    if as_json:
         said = [decision.to_json() for decision in decisions]
         print_json({"home": settings.home, "gate": said, "exit_status": status})
     else:

@@ -155,7 +155,8 @@ def _due_part(
 
     Rows whose keys a look of the account has counted are left out.
     """
-    if account.looks and not is_in_use(version, settings):
+    held = set(version.aliases)  # by which a version is in use
+    if account.looks and not (held & set(settings.watch.in_use) if settings.watch.in_use else held):
         return None
     after = max(account.until, version.tags.get(FITTED_UNTIL, ""))
     due = [day for day in dates if day.isoformat() > after]
@@ -177,12 +178,6 @@ def _due_part(
     rows = np.flatnonzero(fresh)
     path = settings.home_folder / "looks" / f"{combine([opened.digest.encode(), rows.tobytes()])}.parquet"
     return split_of_rows(opened, rows, path, split.name)
-
-
-def is_in_use(version: ModelVersion, settings: EvaluationSettings) -> bool:
-    """Whether a version holds one of the aliases that say so."""
-    wanted = settings.watch.in_use
-    return any(alias in wanted for alias in version.aliases) if wanted else bool(version.aliases)
 
 
 def _judge(result: WatchResult, versions: list[ModelVersion]) -> list[GateDecision]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -115,22 +115,13 @@ def side_by_side(run: PassesOnCluster, function: Callable[[Passes], T]) -> Itera
 
     Between two passes, and at the end of each, there is work for one worker alone; so the others have some meanwhile.
     """
-    beside, made, context = replace(run, unwanted=Event()), Future[T](), copy_context()
-
-    def make() -> None:
+    beside, context = replace(run, unwanted=Event()), copy_context()
+    with ThreadPoolExecutor(1, thread_name_prefix="passes-beside") as pool:
         try:
-            made.set_result(context.run(function, beside))
-        except BaseException as error:
-            made.set_exception(error)
-
-    thread = Thread(target=make, daemon=True, name="passes-beside")  # an ending process waits for no pass
-    thread.start()
-    try:
-        yield made
-    except BaseException:
-        beside.unwanted.set()
-        thread.join()
-        raise
+            yield pool.submit(context.run, function, beside)
+        except BaseException:
+            beside.unwanted.set()
+            raise
 
 
 def _as_it_is(context: tuple[Any, ...]) -> tuple[Any, ...]:
