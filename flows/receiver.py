@@ -161,14 +161,8 @@ def post_event(event: str, model: str, version: str, payload: dict[str, Any], id
 
 def post_new_version(announced: NewVersion) -> None:
     """Post the event of a new version, whose payload names its ``model``; raises as ``post_event`` does."""
-    payload = {
-        "model": announced.uri,
-        "name": announced.name,
-        "version": announced.version,
-        "source": announced.source,
-        "tags": dict(announced.tags),
-    }
-    made = uuid.uuid5(uuid.NAMESPACE_URL, announced.delivery)
+    payload = {"model": announced.uri, **vars(announced)}
+    made = uuid.uuid5(uuid.NAMESPACE_URL, payload.pop("delivery"))
     post_event(EVENT, announced.name, announced.version, payload, made)
 
 

@@ -157,18 +157,20 @@ def print_outcomes(
 
 def order_of_versions(outcomes: Sequence[VersionOutcome]) -> str:
     """Where splits order the versions differently: whether their numbers compare; "" where they agree."""
-    orders: dict[str, tuple[str, ...]] = {}
-    protocols: dict[str, str] = {}
-    measured = _measured(outcomes)
-    shared = set.intersection(*measured.values()) if measured else set()
-    for split in measured:
-        some = [item for item in outcomes if item.split == split and item.label in shared]
-        found = ranked(some, lambda item: item.metrics)
-        orders[split], protocols[split] = tuple(item.label for item in found), found[0].protocol if found else ""
-    if len(shared) < 2 or len(set(orders.values())) < 2:
+    measured: dict[str, dict[str, VersionOutcome]] = {}  # by split and label
+    for item in outcomes:
+        if "cce_mean" in item.metrics:
+            measured.setdefault(item.split, {})[item.label] = item
+    shared = set.intersection(*map(set, measured.values())) if measured else set()
+    orders: dict[str, list[str]] = {}
+    for split, found in measured.items():
+        some = [item for label, item in found.items() if label in shared]
+        orders[split] = [item.label for item in ranked(some, lambda item: item.metrics)]
+    if len(shared) < 2 or len(set(map(tuple, orders.values()))) < 2:
         return ""
+    protocols = {item.protocol for found in measured.values() for item in found.values()}
     listed = "; ".join(f"on {split}: {', '.join(order)}" for split, order in orders.items())
-    if len(set(protocols.values())) > 1:
+    if len(protocols) > 1:
         return (
             f"The splits order the versions differently ({listed}), and their protocols differ: the numbers of one do "
             "not compare with those of another; give mean and scale under encoder:, so that all have the same"
@@ -177,15 +179,6 @@ def order_of_versions(outcomes: Sequence[VersionOutcome]) -> str:
         f"The splits order the versions differently ({listed}). Their protocol is the same, so each order holds for "
         "its rows; `congruence compare FILE` says which leads are beyond chance"
     )
-
-
-def _measured(outcomes: Sequence[VersionOutcome]) -> dict[str, set[str]]:
-    """The versions with a CCE, by split; splits with none are left out."""
-    found: dict[str, set[str]] = {}
-    for item in outcomes:
-        if "cce_mean" in item.metrics:
-            found.setdefault(item.split, set()).add(item.label)
-    return found
 
 
 def _print_wrong(outcomes: list[VersionOutcome], out: Console) -> None:
