@@ -79,7 +79,7 @@ def watch_registry(
     chosen = _settings(file, settings)
     use_tracking(chosen.for_workers().tracking)
     versions = [version for version in watched_versions(chosen) if model in (None, version.uri)]
-    with _alone(versions), _tagged(chosen):
+    with _alone(versions, chosen):
         result = check_once(chosen, model=model, evaluate=_evaluate)
     for sentence in result.sentences:
         get_run_logger().info("%s", sentence)
@@ -110,7 +110,7 @@ def evaluate_version(
     chosen = _settings(file, settings)
     chosen = chosen if model is None else chosen.model_copy(update={"models": [model]})
     use_tracking(chosen.for_workers().tracking)
-    with _alone(requested_versions(chosen)), _tagged(chosen):
+    with _alone(requested_versions(chosen), chosen):
         outcomes = _evaluate(chosen)
     return _ended(outcomes, gate_outcomes(chosen, outcomes), [])
 
@@ -129,10 +129,6 @@ def _settings(file: Path | str | None, settings: EvaluationSettings | dict[str, 
     return chosen
 
 
-def _tagged(settings: EvaluationSettings) -> Any:
-    return tags("congruence", *(f"split:{split.name}" for split in settings.splits))
-
-
 def _evaluate(settings: EvaluationSettings) -> list[VersionOutcome]:
     """As `congruence evaluate`, in this run."""
     splits = ", ".join(split.name for split in settings.splits)
@@ -142,8 +138,8 @@ def _evaluate(settings: EvaluationSettings) -> list[VersionOutcome]:
 
 
 @contextmanager
-def _alone(versions: Iterable[ModelVersion]) -> Iterator[None]:
-    """Hold the one place that Prefect has for runs on each of these registered models, and wait for it.
+def _alone(versions: Iterable[ModelVersion], settings: EvaluationSettings) -> Iterator[None]:
+    """Hold the one place that Prefect has for runs on each of these registered models, and wait for it; with tags.
 
     A run that died gives it back when its lease ends, five minutes later at most.
     """
@@ -152,7 +148,8 @@ def _alone(versions: Iterable[ModelVersion]) -> Iterator[None]:
         for name in names:
             with suppress(ObjectAlreadyExists):  # by another run at the same moment
                 client.upsert_global_concurrency_limit_by_name(name, 1)
-    with concurrency(names, occupy=1):
+    splits = (f"split:{split.name}" for split in settings.splits)
+    with concurrency(names, occupy=1), tags("congruence", *splits):
         yield
 
 

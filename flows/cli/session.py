@@ -167,7 +167,9 @@ def server_on_its_way() -> Iterator[_Started | None]:
         yield _started.get()
         return
     _prepare_database()
-    port = _free_port()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
     with _process(port) as server:
         token = _started.set((server, f"http://127.0.0.1:{port}/api"))
         try:
@@ -292,12 +294,6 @@ def make_database(path: Path) -> None:
     with closing(sqlite3.connect(":memory:")) as database, whole_file(path, replace=False) as stream:
         database.executescript(tables)
         stream.write(database.serialize())
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _home() -> Path:
