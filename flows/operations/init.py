@@ -62,8 +62,14 @@ def write_evaluation(
 
     if output.exists() and not overwrite:
         raise SettingsError(f"{output}: exists; give another name with --output, or --force to replace it")
-    stored = None if model else stored_evaluation_text(data, output, target=target, targets=targets)
-    text = stored or _of_models(data, output, model, target)
+    first = first_rows(data, SEEN_ROWS)
+    if first.num_rows == 0:
+        raise SettingsError(f"{data}: holds no rows; give at least one")
+    predicted = [] if model else predicted_columns([str(name) for name in first.column_names])
+    if predicted or (targets is not None and not model):
+        text = _of_stored(first, predicted, data, output, target, targets)
+    else:
+        text = _of_models(first, data, output, model, target)
     # Read as the commands will read it.
     checked(EvaluationSettings, yaml.safe_load(text), str(output))
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -71,10 +77,7 @@ def write_evaluation(
     return text
 
 
-def _of_models(data: str, output: Path, model: str | Sequence[str] | None, target: str | None) -> str:
-    first = first_rows(data, SEEN_ROWS)
-    if first.num_rows == 0:
-        raise SettingsError(f"{data}: holds no rows; give at least one")
+def _of_models(first: pa.Table, data: str, output: Path, model: str | Sequence[str] | None, target: str | None) -> str:
     named = [model] if isinstance(model, str) else list(model or ())
     found = [model_facts(name, first.slice(0, 1).to_pandas(ignore_metadata=True), target) for name in named]
     asked = (
@@ -123,13 +126,12 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
     return replace(facts, inputs=tuple(map(str, rest.columns)))
 
 
-def evaluation_text(data: str, roles: Roles, *models: ModelFacts | None) -> str:
+def evaluation_text(data: str, roles: Roles, *models: ModelFacts) -> str:
     """The evaluation file, with a comment on every line that a person may want to change."""
-    named = [model for model in models if model is not None]
     given = roles.model_inputs or ([roles.input] if isinstance(roles.input, str) else roles.input)
-    entries = [_entry(model, given) for model in named]
-    first = named[0] if named else ModelFacts("")
-    return _filled("models.yaml", data=data, roles=roles, models=named, entries=entries, model=first)
+    entries = [_entry(model, given) for model in models]
+    first = models[0] if models else ModelFacts("")
+    return _filled("models.yaml", data=data, roles=roles, models=models, entries=entries, model=first)
 
 
 def _filled(template: str, **values: Any) -> str:
@@ -160,26 +162,12 @@ def _entry(model: ModelFacts, given: Sequence[str]) -> tuple[str, str | dict[str
     return said, entry if len(entry) > 1 else model.uri
 
 
-def stored_evaluation_text(
-    data: str, output: Path, *, target: str | None = None, targets: str | None = None
-) -> str | None:
-    """Returns an evaluation file for a table of stored predictions; None where no columns are called as such.
-
-    Args:
-        data: the address of the table.
-        output: where the file will lie: local addresses in it are relative to its folder.
-        target: the column of the outcome, where its name does not tell.
-        targets: the address of a table with the outcomes, where they are not in the first.
-
-    Raises:
-        SettingsError: the outcome, the inputs or the key of a table of outcomes cannot be inferred; names the columns.
-    """
-    first = first_rows(data, SEEN_ROWS)
+def _of_stored(
+    first: pa.Table, predicted: Sequence[str], data: str, output: Path, target: str | None, targets: str | None
+) -> str:
+    """The file of a table of stored predictions, whose outcomes may lie in another."""
     names = [str(name) for name in first.column_names]
-    predicted = predicted_columns(names)
     if not predicted:
-        if targets is None:
-            return None
         raise SettingsError(
             f"--targets: {data} has no columns that are called as those of a prediction (mu and sigma, mean and std, "
             f"q0.1 and q0.9); the columns are {', '.join(names)}; rename them, or name them under predictions.columns "

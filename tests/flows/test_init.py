@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from congruence.flows.operations.columns import ModelFacts, columns_roles
-from congruence.flows.operations.init import evaluation_text, stored_evaluation_text, write_evaluation
+from congruence.flows.operations.init import evaluation_text, write_evaluation
 from congruence.kernels.distributions import Normal
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.contract.reading import read_distribution
@@ -217,7 +217,6 @@ def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Pat
     (split,) = settings.splits
     assert (split.input, split.slices, split.target) == (["rooms", "area"], ["city"], "price")
     assert opened(settings).models == ["stored:v1"]
-    assert stored_evaluation_text(str(tmp_path / "outcomes.parquet"), output) is None
     frame(**{"q0.1": 0.0, "q0.5": 1.0, "q0.9": 2.0}).to_parquet(tmp_path / "levels.parquet", index=False)
     text = write_evaluation(str(tmp_path / "levels.parquet"), tmp_path / "other.yaml", target="price")
     assert "# q0.1, q0.5, q0.9 are read as quantiles" in text
@@ -238,7 +237,7 @@ def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> 
     assert (said.key, said.time) == ("order no", "scored")
     orders.assign(**{"order no": "one of several"}).to_parquet(tmp_path / "outcomes.parquet", index=False)
     with pytest.raises(SettingsError, match="which column names a row in both tables"):
-        stored_evaluation_text(given, output, targets=str(tmp_path / "outcomes.parquet"))
+        write_evaluation(given, output, targets=str(tmp_path / "outcomes.parquet"), overwrite=True)
 
 
 @pytest.mark.parametrize(
