@@ -8,7 +8,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from queue import Empty, Queue
@@ -300,15 +300,6 @@ def _counted(dask_scheduler: Any) -> tuple[int, int]:
     return done, under_way
 
 
-@contextmanager
-def _unseen(*_: Any, **__: Any) -> Iterator[Advance]:
-    yield lambda _done: None
-
-
-def _plain(_name: str, _split: str, work: Callable[[], Any]) -> Any:
-    return work()
-
-
 @dataclass(frozen=True)
 class Observer:
     """Hears of an evaluation; one that is made without anything keeps it to itself.
@@ -322,5 +313,5 @@ class Observer:
     """
 
     say: Callable[[str], object] = lambda _line: None
-    progress: Callable[..., AbstractContextManager[Advance]] = _unseen
-    stage: Callable[[str, str, Callable[[], Any]], Any] = _plain
+    progress: Callable[..., AbstractContextManager[Advance]] = lambda *_, **__: nullcontext(lambda _done: None)
+    stage: Callable[[str, str, Callable[[], Any]], Any] = lambda _name, _split, work: work()
