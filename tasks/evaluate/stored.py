@@ -38,7 +38,6 @@ from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 _NUMBERED = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)/v?(?P<version>\d+)")
-
 _NUMBER = re.compile(r"(?:v|version)?[ _.-]?(?P<version>\d+)", re.IGNORECASE)
 
 
@@ -256,9 +255,6 @@ def named_version(pattern: str, addresses: Mapping[str, str]) -> str:
     raise SettingsError(f"{pattern}: no labelled row is of this version; the versions are {', '.join(addresses)}")
 
 
-_DIGESTS = b"congruence"
-
-
 def write_parts(
     table: StoredTable,
     parts: Sequence[StoredPart],
@@ -289,7 +285,7 @@ def write_parts(
         with filesystem.open(writer.path, "rb") as stream:
             said = pq.read_metadata(stream).metadata
         stored = {
-            addresses[name]: StoredColumns(columns=writer.columns[name], digest=said[_key_of(number)].decode())
+            addresses[name]: StoredColumns(columns=writer.columns[name], digest=said[_key_of(number).encode()].decode())
             for number, name in enumerate(part.rows)
         }
         split = table.split
@@ -360,9 +356,7 @@ class _Writer:
     def close(self) -> None:
         """End the file with what tells its predictions from others."""
         numbered = enumerate(self.digests.values())
-        self.file.add_key_value_metadata(
-            {_key_of(number).decode(): combine([each.digest()]) for number, each in numbered}
-        )
+        self.file.add_key_value_metadata({_key_of(number): combine([each.digest()]) for number, each in numbered})
         self.file.close()
 
 
@@ -414,5 +408,5 @@ def _part_name(table: StoredTable, part: StoredPart) -> str:
     return combine(pieces)
 
 
-def _key_of(number: int) -> bytes:
-    return _DIGESTS + b"." + str(number).encode()
+def _key_of(number: int) -> str:
+    return f"congruence.{number}"
