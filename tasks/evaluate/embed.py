@@ -13,6 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
+from queue import SimpleQueue
+from threading import Event, Semaphore, Thread
 from typing import Any
 
 import numpy as np
@@ -173,18 +175,38 @@ def _batches(
 
 
 def _decoded(readers: Iterator[Reader], encoder: Encoder, threads: int) -> Generator[Any, None, None]:
-    """Preprocessed rows in order, or why they are invalid: threads load and decode some batches ahead."""
+    """Preprocessed rows in order, or why they are invalid.
+
+    One thread streams the rows from the source, so that a batch is read while the encoder is at work; others load and
+    decode them, some batches ahead.
+    """
+    decoded: SimpleQueue[Future[Any] | Exception | None] = SimpleQueue()
+    room, stopped = Semaphore(BATCHES_AHEAD * encoder.batch_size), Event()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
-    ahead: deque[Future[Any]] = deque()
-    depth = BATCHES_AHEAD * encoder.batch_size
+
+    def feed() -> None:
+        try:
+            for read in readers:
+                room.acquire()
+                if stopped.is_set():
+                    return
+                decoded.put(pool.submit(_decode, read, encoder))
+            decoded.put(None)
+        except Exception as failure:
+            decoded.put(failure)
+
+    feeder = Thread(target=feed, name="read-ahead", daemon=True)
+    feeder.start()
     try:
-        for read in readers:
-            if len(ahead) == depth:
-                yield ahead.popleft().result()
-            ahead.append(pool.submit(_decode, read, encoder))
-        while ahead:
-            yield ahead.popleft().result()
+        while (row := decoded.get()) is not None:
+            if isinstance(row, Exception):
+                raise row
+            yield row.result()
+            room.release()
     finally:
+        stopped.set()
+        room.release()  # the feeder may wait for it
+        feeder.join()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
