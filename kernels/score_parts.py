@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
+from scipy.special import log_ndtr
 
 from congruence.kernels.arrays import Array, mean_one, printed, row_slices
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks
@@ -278,7 +278,7 @@ def recalibration_gains(
         )
     names = np.arange(len(targets)) if keys is None else np.asarray(keys)
     low, high = score_intervals(predictive, targets)
-    scores = _within_reach(NormalScores(low, high, keyed_uniforms(names, seed, _PURPOSE)))
+    scores = NormalScores(low, high, keyed_uniforms(names, seed, _PURPOSE)).within_reach(_REACH)
     features, form = _own_features(predictive), Form(_RIDGE, _RIDGE)
     parts = folds(names, FOLDS, seed, _PURPOSE, blocks)
     of_crps, of_log = np.zeros((2, len(targets)))
@@ -294,19 +294,6 @@ def recalibration_gains(
             below, above = ((end[held] - own_map.shift) / own_map.factor for end in (low, high))
             of_log[held] = _log_mass(below, above, own_map.factor) - _log_mass(low[held], high[held], 1.0)
     return of_crps, of_log if predictive.draws is None else np.full(len(targets), np.nan)
-
-
-def _within_reach(scores: NormalScores) -> NormalScores:
-    """The same with ends at most ``_REACH`` spreads, by quartiles, from the median, where a normal score hardly lies.
-
-    A target that is next to impossible has a score of 40, and a few of them would move the map of all rows.
-    """
-    low, middle, high = np.quantile(scores.drawn(np.zeros(len(scores)), np.ones(len(scores))), [0.25, 0.5, 0.75])
-    if high == low:
-        return scores
-    reach = _REACH * (high - low) / (2.0 * ndtri(0.75))
-    below, above = (np.clip(end, middle - reach, middle + reach) for end in (scores.low, scores.high))
-    return NormalScores(below, above, scores.share)
 
 
 def _log_mass(low: Array, high: Array, factor: Array | float) -> Array:

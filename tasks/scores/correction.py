@@ -29,7 +29,13 @@ from congruence.tasks.scores.evaluation import (
     verdict_of,
 )
 from congruence.tasks.scores.metrics.metric import Rows
-from congruence.tasks.sentences.calibration import WORTH_IT, CorrectionPreview, PreviewRow, significant
+from congruence.tasks.sentences.calibration import (
+    CALIBRATION_P,
+    WORTH_IT,
+    CorrectionPreview,
+    PreviewRow,
+    significant,
+)
 
 NAME_WHAT_ROWS_SHARE = (
     "Rows are correlated. Name in the split what they share, and evaluate again: the column that orders them (time:) "
@@ -70,7 +76,8 @@ def advise(
 
     "Use" is said of a version in which no fault was found and whose CRPS is below that of the distribution of all
     targets, beyond chance. "Recalibrate" is said where that gets a score of rows that it was not fitted on down by as
-    much as ``WORTH_IT``, and by that better than ignoring the input.
+    much as ``WORTH_IT`` beyond chance, or CRPS by as much while the fault that they show is found no more; and by that
+    better than ignoring the input.
     """
     if verdict.state == NOT_JUDGED:
         if ROW_CORRELATION in metrics:  # more of them would say no more
@@ -79,7 +86,7 @@ def advise(
     skill = metrics.get("crps_skill")
     if not verdict.is_wrong:
         return None if skill is None else _of_right(skill)
-    if preview is not None and preview.improves and (gain := _gain(preview.table)):
+    if preview is not None and preview.improves and (gain := _gain(preview)):
         then = next((row.then for row in preview.table if row.name == "CRPS"), None)
         without = metrics.get("crps_uncertainty")
         if then is None or without is None or then < without.value:
@@ -112,20 +119,21 @@ def _of_right(skill: MetricValue) -> Advice:
     return Advice("bring more rows", "Whether it scores better than ignoring the input, so few rows cannot show.")
 
 
-def _gain(table: tuple[PreviewRow, ...]) -> str:
+def _gain(preview: CorrectionPreview) -> str:
     """What a correction takes off, in words; "" where it is not worth it or another score gets worse."""
-    rows = {row.name: row for row in table if row.name in WORTH_IT}
+    rows = {row.name: row for row in preview.table if row.name in WORTH_IT}
     if any(row.is_worse for row in rows.values()):
         return ""
-    parts, is_worth_it = [], False
-    if (crps := rows.get("CRPS")) is not None and crps.is_better:
-        is_worth_it = crps.now - crps.then >= WORTH_IT["CRPS"] * crps.now
-        share = percent(1.0 - crps.then / crps.now)
+    parts, is_worth_it = [], preview.leaves_no_fault
+    if (crps := rows.get("CRPS")) is not None and (crps.is_better or preview.leaves_no_fault):
+        is_worth_it |= crps.now - crps.then >= WORTH_IT["CRPS"] * crps.now
+        share = percent(1.0 - crps.then / crps.now) + ("" if crps.is_better else ", within chance")
         parts.append(f"CRPS falls from {significant(crps.now)} to {significant(crps.then)} ({share})")
     if (nll := rows.get("NLL")) is not None and nll.is_better:
         is_worth_it |= nll.now - nll.then >= WORTH_IT["NLL"]
         parts.append(f"NLL falls from {significant(nll.now)} to {significant(nll.then)}")
-    return " and ".join(parts) if is_worth_it else ""
+    said = " and ".join(parts) + (", and no fault is found" if preview.leaves_no_fault else "")
+    return said if is_worth_it else ""
 
 
 def percent(share: float) -> str:
@@ -180,7 +188,7 @@ def preview(protocol: EvaluationProtocol, rows: Rows, embeddings: Array, half: A
         return None
     found = [(word, tried.changes[name]) for name, word in _WORDS.items() if name in tried.changes]
     table = [PreviewRow(word, change.before, change.after, change.standard_error) for word, change in found]
-    table.append(PreviewRow("calibration p", *tried.p_values))
+    table.append(PreviewRow(CALIBRATION_P, *tried.p_values))
     made = CorrectionPreview(
         in_words(tried.map, x[half], predictive.members), tried.fitted_on, tried.rows, tuple(table)
     )

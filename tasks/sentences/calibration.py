@@ -14,6 +14,7 @@ from congruence.kernels.pit import ORDERS
 from congruence.kernels.pit_interpreter.interpretation import MISFIT_LIMIT, Interpretation, Reason
 from congruence.kernels.pit_interpreter.shape import SMALLEST_ROWS
 from congruence.kernels.resampling import Estimate
+from congruence.kernels.verdict import SIGNIFICANCE
 
 LEVEL = 0.05
 NEGLIGIBLE = 0.05
@@ -279,6 +280,9 @@ that is wrong by a factor of 1.2 costs as much."""
 BEYOND_CHANCE = 2.0
 """Standard errors of a paired difference from which a number is said to get better or worse."""
 
+CALIBRATION_P = "calibration p"
+"""The row of the p-values of calibration given the input."""
+
 MOST_LOST = 1.0
 """Of a score, its own size: a correction that loses more is none, however few rows say so."""
 
@@ -339,8 +343,20 @@ class CorrectionPreview:
 
     @property
     def improves(self) -> bool:
-        """Whether there is a correction, and some number falls by more than chance."""
-        return bool(self.said) and any(row.is_better for row in self.table)
+        """Whether there is a correction, and some number falls by more than chance or the fault is found no more."""
+        return bool(self.said) and (self.leaves_no_fault or any(row.is_better for row in self.table))
+
+    @property
+    def leaves_no_fault(self) -> bool:
+        """Whether the test of calibration finds a fault before and none after, and CRPS falls by what is worth it.
+
+        The test needs fewer rows than the scores, whose noise is that of the targets.
+        """
+        rows = {row.name: row for row in self.table}
+        crps, p = rows.get("CRPS"), rows.get(CALIBRATION_P)
+        if crps is None or p is None or crps.now - crps.then < WORTH_IT["CRPS"] * crps.now:
+            return False
+        return p.now < SIGNIFICANCE <= p.then
 
     @property
     def harms(self) -> bool:
@@ -350,8 +366,12 @@ class CorrectionPreview:
 
     @property
     def judgement(self) -> str:
-        """See ``judgement``."""
-        return judgement(self.table)
+        """See ``judgement``; and whether the fault is found no more."""
+        if not self.leaves_no_fault:
+            return judgement(self.table)
+        changes = any(row.is_better or row.is_worse for row in self.table)
+        scores = judgement(self.table) if changes else "the change of the scores is within chance"
+        return f"no fault is found after it; {scores}"
 
     def as_plain(self) -> dict[str, object]:
         """As JSON values."""

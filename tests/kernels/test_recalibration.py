@@ -204,6 +204,21 @@ def test_shift_factor_and_shape_are_found(inputs: Array, features: InputFeatures
     assert fit_recalibration(features, skewed, law).form.shape is not None
 
 
+def test_a_wrong_label_leaves_the_correction_as_it_is(inputs: Array, features: InputFeatures) -> None:
+    """Its normal score of 40 hid from the cross-validation that the spread is too small."""
+    law = _truth(inputs)
+    y = _drawn(law)
+    y[0] = 1e6
+    fitted = fit_recalibration(features, y, Normal(law.loc, law.scale / 1.5)).at(_embedded(inputs))
+    np.testing.assert_allclose(np.mean(fitted.factor), 1.5, rtol=0.1)
+
+
+def test_spreads_that_are_wrong_by_other_factors_are_no_wrong_labels(inputs: Array, features: InputFeatures) -> None:
+    law, wide = _truth(inputs), np.where(inputs[:, 0] > 0.0, 100.0, 1.0)
+    fitted = fit_recalibration(features, _drawn(law), Normal(law.loc, wide * law.scale)).at(_embedded(inputs))
+    assert np.median(fitted.factor[wide == 1.0]) > 0.5
+
+
 def test_the_map_of_all_rows_serves_new_ones(inputs: Array, features: InputFeatures) -> None:
     law = _truth(inputs)
     flat = Normal(law.loc, np.full(N, 1.2))

@@ -38,7 +38,7 @@ from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.metric import Rows
-from congruence.tasks.sentences.calibration import PreviewRow, judgement
+from congruence.tasks.sentences.calibration import CorrectionPreview, PreviewRow, judgement
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
@@ -223,7 +223,7 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     assert tried.rows + tried.fitted_on == 700
     table = {row.name: row for row in tried.table}
     assert list(table) == ["NLL", "CRPS", "CCE", "MAE", "calibration p"]
-    assert tried.judgement == "NLL, CRPS and CCE fall (better)"
+    assert tried.judgement == "no fault is found after it; NLL, CRPS and CCE fall (better)"
     held_out = chosen[~half]
     expected = 0.5 * np.log(2 * np.pi * 0.25) + (y[held_out] - x[held_out, 0]) ** 2 / 0.5
     assert table["NLL"].now == pytest.approx(expected.mean())
@@ -245,6 +245,9 @@ def test_what_gets_worse_is_said_too() -> None:
     rows = [PreviewRow("CCE", 0.0187, 0.0103, 0.001), PreviewRow("MAE", 0.101, 0.104, 0.001), PreviewRow("p", 0.1, 0.2)]
     assert judgement(rows) == "CCE falls (better), MAE rises (worse)"
     assert judgement([PreviewRow("NLL", 0.2182, 0.2185, 0.001)]) == "nothing changes beyond chance"
+    few = (PreviewRow("CRPS", 0.599, 0.587, 0.0064), PreviewRow("calibration p", 0.001, 0.758))
+    said = CorrectionPreview("spreads multiplied by 1.49", 298, 302, few).judgement
+    assert said == "no fault is found after it; the change of the scores is within chance"
 
 
 def test_a_preview_is_made_only_where_a_fault_was_found_and_can_be_mended() -> None:

@@ -207,8 +207,10 @@ def test_advice_is_what_helps_on_held_out_rows() -> None:
     skill = {"crps_skill": MetricValue(0.6, 0.5, 0.7), "crps_uncertainty": MetricValue(1.2)}
     right, wrong = ({"calibration_p_value": MetricValue(p), **skill} for p in (0.4, 0.0001))
 
-    def advised(metrics: dict[str, MetricValue], now: float = 0.0, then: float = 0.0) -> str:
-        rows = (PreviewRow("CRPS", now, then, 0.0001), PreviewRow("calibration p", 0.001, 0.4))
+    def advised(
+        metrics: dict[str, MetricValue], now: float = 0.0, then: float = 0.0, error: float = 0.0001, p: float = 0.4
+    ) -> str:
+        rows = (PreviewRow("CRPS", now, then, error), PreviewRow("calibration p", 0.001, p))
         found = advise(verdict_of(metrics), metrics, CorrectionPreview("spreads", 100, 100, rows) if now else None)
         return "" if found is None else found.kind
 
@@ -220,6 +222,9 @@ def test_advice_is_what_helps_on_held_out_rows() -> None:
     assert advised(wrong | {"crps_skill": MetricValue(-1.0, -1.1, -0.9)}, 2.38, 0.56) == "recalibrate"
     assert advised(wrong, 0.5, 0.498) == "change the model", "not for a gain of 0.4 %"
     assert advised(wrong, 2.38, 1.25) == "change the model", "recalibrated, it is no better than ignoring the input"
+    assert advised(wrong, 0.599, 0.587, 0.0064) == "recalibrate", "the fault is gone, which CRPS of so few rows hides"
+    assert advised(wrong, 0.599, 0.587, 0.0064, p=0.01) == "change the model", "the fault is still found"
+    assert advised(wrong, 0.599, 0.598, 0.0064) == "change the model", "not for a gain of 0.2 %"
     assert advised(wrong) == "change the model"
     assert advised({}) == "bring more rows"
     found = wrong | {"row_correlation": MetricValue(0.6)}
