@@ -10,7 +10,6 @@ import numpy as np
 
 from congruence.flows.cli.console import print_line
 from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import sample
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
@@ -232,9 +231,7 @@ def _sampled(settings: SplitSettings, evaluation: EvaluationSettings, rows: int)
 
 def _drawn(split: Split, rows: int) -> Array:
     """Numbers of rows drawn without replacement, ascending: from some shards; whole groups or stretches of time."""
-    design = split.design()
-    dependence = RowDependence.of(split.rows, groups=design.groups, time=design.time)
-    if dependence is not None:
+    if (dependence := split.design().dependence()) is not None:
         return sample(dependence, rows, 0, _PURPOSE)
     draw = stream(0, _PURPOSE)
     places = np.sort(draw.choice(len(split.shards), size=min(SHARDS, len(split.shards)), replace=False))

@@ -14,6 +14,7 @@ from congruence.tasks.settings.parts import Strict
 
 if TYPE_CHECKING:  # a file with a mistake is refused before NumPy is loaded
     from congruence.kernels.arrays import Array
+    from congruence.kernels.dependence.blocks import RowDependence
 
 Name = Annotated[str, Field(min_length=1)]
 SHARD_ROWS, TABLE_SHARD_ROWS = 2048, 8192
@@ -220,3 +221,14 @@ class SampleDesign:
     def rows(self, chosen: Array | slice) -> SampleDesign:
         """Of some of the rows, by a mask, their numbers or a slice."""
         return SampleDesign(**{role: None if values is None else values[chosen] for role, values in vars(self).items()})
+
+    def dependence(self) -> RowDependence | None:
+        """Which of the rows may depend on each other; None where the split names neither groups nor time.
+
+        Raises:
+            InvalidInputError: missing values, by row.
+        """
+        from congruence.kernels.dependence.blocks import RowDependence
+
+        named = self.time if self.groups is None else self.groups
+        return None if named is None else RowDependence.of(len(named), groups=self.groups, time=self.time)

@@ -97,11 +97,6 @@ class EvaluatedRows:
                 parts.append(self.inputs(block)[here - (end - size)])
         return np.concatenate(parts)
 
-    def dependence(self) -> RowDependence | None:
-        """Which of the valid rows may depend on each other; None where the split names neither groups nor time."""
-        design = self.design()
-        return RowDependence.of(int(self.valid.sum()), groups=design.groups, time=design.time)
-
     def predict(self, version: str, shards: Sequence[Shard]) -> int:
         """Have a version predict the valid rows of ``shards`` into the store, where they are not kept yet.
 
@@ -214,8 +209,7 @@ class EvaluatedRows:
 
     def row_dependence(self, block: int) -> RowDependence | None:
         """Which of the valid rows of a block may depend on each other."""
-        design = self.design(block)
-        return RowDependence.of(self.sizes[block], groups=design.groups, time=design.time)
+        return self.design(block).dependence()
 
     def keys(self, block: int | None = None) -> Array:
         """Numbers that stand for the keys of the valid rows, or of those of a block: scores are randomised by them."""

@@ -217,13 +217,13 @@ def evaluated(
             label: distribution_of(label, one, rows, levels=levels, method=method) for label, one in by_name.items()
         }
         rows = replace(rows, predictions=laws)
-        chosen = _protocol(protocol, rows)
+        chosen, design = _protocol(protocol, rows), rows.design()
         bar.say(f"measuring {rows.valid.sum():,} rows", 1.0)
         found = measure(
             asked, chosen, rows.embeddings(), rows.targets(), laws,
-            keys=rows.keys(), weights=rows.design().weight, dependence=rows.dependence(),
+            keys=rows.keys(), weights=design.weight, dependence=design.dependence(),
         )  # fmt: skip
-        notes = rows.notes if rows.design().weight is None else (*rows.notes, WEIGHTED)
+        notes = rows.notes if design.weight is None else (*rows.notes, WEIGHTED)
         evaluated = {}
         done = 1.0 + len(laws)
         for label, law in laws.items():

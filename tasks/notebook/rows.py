@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution, Normal, Quantiles, Samples
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.kernels.rng import hashed_keys
@@ -115,11 +114,6 @@ class MemoryRows:
     def design(self) -> SampleDesign:
         """Groups, times and weights of the valid rows."""
         return self.split.design().rows(self.valid)
-
-    def dependence(self) -> RowDependence | None:
-        """Which of the valid rows may depend on each other."""
-        design = self.design()
-        return RowDependence.of(int(self.valid.sum()), groups=design.groups, time=design.time)
 
 
 ONE = "model"

@@ -22,7 +22,6 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import HoldOut, hold_out, version_blocks
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
@@ -301,8 +300,7 @@ def halves_of(split: Split) -> HoldOut:
 
     Rows that the split says may depend on each other are not on both sides.
     """
-    design = split.design()
-    return hold_out(keys_of(split), RowDependence.of(split.rows, groups=design.groups, time=design.time))
+    return hold_out(keys_of(split), split.design().dependence())
 
 
 def described(settings: SplitSettings) -> str:
@@ -365,7 +363,7 @@ def fit_version(
     if len(chosen) > FIT_ROWS:
         drawn = keyed_uniforms(keys[chosen], seed, "rows that are enough for a recalibration")
         chosen = np.sort(chosen[np.argsort(drawn, kind="stable")[:FIT_ROWS]])
-    dependence = rows.dependence()
+    dependence = rows.design().dependence()
     dependence = None if dependence is None else dependence.of_rows(chosen)
     predictive, keys, targets = rows.all_predictive(version)[chosen], hashed_keys(keys[chosen]), targets[chosen]
     x = protocol.apply(np.asarray(rows.embeddings_of(chosen), dtype=np.float64))

@@ -96,9 +96,6 @@ class ScoredRows(Protocol):
     def design(self) -> SampleDesign:
         """Groups, times and weights of the valid rows."""
 
-    def dependence(self) -> RowDependence | None:
-        """Which of the valid rows may depend on each other."""
-
 
 def rows_looked_at(cce: Array, seed: int) -> tuple[Array, Array]:
     """Which of the evaluated rows features are read of: of all of them a long split of many columns has no room.

@@ -195,7 +195,7 @@ def score_new_inputs(
         columns, new_columns = (
             table[rows.valid].reset_index(drop=True) for table, rows in zip(pictures, (known, asked), strict=True)
         )
-    design = known.split.design().rows(known.valid)
+    design = known.design()
     spectrum = Spectrum.of(system)
     scorer = input_scorer(
         x,

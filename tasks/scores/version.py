@@ -179,13 +179,14 @@ def score_version(
 def _valid_rows(rows: ScoredRows, label: str, seed: int) -> Rows:
     """The valid rows with what a version says of them, without scores."""
     split, targets, predictive = rows.split, rows.targets(), rows.all_predictive(label)
-    dependence = rows.dependence()
+    design = rows.design()
+    dependence = design.dependence()
     labels = split.frame(Shard(0, 0, split.rows, ""), split.settings.slices)
     return Rows(
         {},
         targets,
         predictive,
-        rows.design().weight,
+        design.weight,
         seed,
         blocks_of_version(dependence, targets, predictive),
         keys=rows.keys(),  # once: 1 s for a million texts

@@ -140,7 +140,7 @@ def measure_group(settings: EvaluationSettings, work: SolveWork) -> None:
         # Keys randomise PIT values as in the scores, where versions are judged at these rows.
         keys=rows.keys() if work.query is None else None,
         weights=(work.query or rows).design().weight,
-        dependence=rows.dependence(),
+        dependence=rows.design().dependence(),
         accuracy=accuracy_of(settings.solver),
     )
     for label, measurement in found.items():
