@@ -44,13 +44,13 @@ from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.scores.points import row_frame
 from congruence.tasks.scores.reliability import (
-    LOSSES,
     Reliability,
     reliability,
     require_enough_rows,
     score_new_inputs,
     zero_embeddings,
 )
+from congruence.tasks.scores.summary import LOSSES
 from congruence.tasks.sentences.inputs import withholding_sentence
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion

@@ -15,7 +15,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
 from congruence.kernels.engine.results import ExpectedCongruence
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
-from congruence.kernels.trust.judgement import RejectionCurve, rejection_curve
+from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks import plots
 from congruence.tasks.plots.comparison import FEWEST_ROWS, SLICES, Measured, Slice, slice_panels
 from congruence.tasks.plots.errors import IMAGES, extreme_points
@@ -25,9 +25,8 @@ from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import BAND
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
 from congruence.tasks.scores.reading import FEWEST_INTERPRETED
-from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.scores.summary import rejection_curves, slice_groups
 
-LOSSES = ("absolute_error", "nll", "crps")
 _READING = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is better"
 _NAME_LETTERS, _VALUE_LETTERS = 20, 28
 
@@ -44,7 +43,7 @@ def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
     label = evaluation.model.label
     if (fit := evaluation.count_fit) is not None:
         yield "rootogram", figure_of(plots.rootogram(fit, title=f"Counts observed and predicted: {label}"))
-    if curves := rejection_curves(evaluation):
+    if curves := rejection_curves(evaluation.valid_scores["cce"], evaluation.valid_scores):
         yield "rejection", rejection_panels(curves, f"CCE of {label}")
     if not evaluation.slices.empty:
         yield "cce_by_slice", _cce_by_slice(evaluation)
@@ -108,13 +107,6 @@ def _extremes(evaluation: Evaluation) -> Figure:
 def _caption(row: pd.Series) -> str:
     numbers = (float(row[name]) if name in row and pd.notna(row[name]) else None for name in ("target", "mean", "std"))
     return caption(float(row["cce"]), *numbers)
-
-
-def rejection_curves(evaluation: Evaluation) -> dict[str, RejectionCurve]:
-    """A curve per loss column that the scores have, if it is finite: an infinite NLL has no mean to follow."""
-    scores = evaluation.valid_scores
-    present = [name for name in LOSSES if name in scores and np.isfinite(scores[name]).all()]
-    return {name: rejection_curve(scores["cce"], scores[name]) for name in present}
 
 
 def rejection_panels(curves: Mapping[str, RejectionCurve], criterion: str) -> Figure:

@@ -16,7 +16,8 @@ from congruence.tasks.comparison.versions import Cell, Comparison, PairedCompari
 from congruence.tasks.report.page import LETTERS, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
-from congruence.tasks.scores.reliability import LOSSES, TABLE, Reliability
+from congruence.tasks.scores.reliability import TABLE, Reliability
+from congruence.tasks.scores.summary import LOSSES
 from congruence.tasks.sentences.calibration import listed, significant
 from congruence.tasks.sentences.inputs import withholding_sentence
 

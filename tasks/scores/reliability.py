@@ -17,13 +17,13 @@ from congruence.kernels.engine.spectrum import LEADING, Spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.scores import point_scores, resolution
-from congruence.kernels.trust.judgement import RejectionCurve, WithholdingJudgement, rejection_curve
+from congruence.kernels.trust.judgement import RejectionCurve, WithholdingJudgement
 from congruence.kernels.trust.rule import WithholdingRule
 from congruence.kernels.trust.scorer import COLUMNS, InputScores, input_scorer
 from congruence.kernels.trust.support import FEWEST_ROWS
 from congruence.tasks.scores.evaluation import SplitSummary
-from congruence.tasks.scores.metrics.registry import METRICS
 from congruence.tasks.scores.points import over_all_rows
+from congruence.tasks.scores.summary import LOSSES, rejection_curves
 from congruence.tasks.sentences.inputs import Rows, reasons
 from congruence.tasks.settings.sections import ModelVersion
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # the pages of a notebook are made where no MLflow is
     from congruence.tasks.data.split import Split
     from congruence.tasks.models.evaluated_rows import EvaluatedRows
 
-LOSSES = {METRICS[name].column: name for name in ("mae", "nll_mean", "crps_mean")}
 TABLE = COLUMNS
 
 
@@ -153,12 +152,7 @@ def reliability(
     measured = {name: over_all_rows(np.asarray(columns[name], dtype=np.float64), valid) for name in own}
     scores = rows.assign(**measured, withhold=withhold, reason=reason)
     scores = scores[[*TABLE, *(name for name in scores if name not in TABLE)]]
-    losses = {name: columns[name] for name in LOSSES if name in columns}
-    curves = {
-        name: rejection_curve(result.values, loss)
-        for name, loss in losses.items()
-        if len(loss) > 1 and np.isfinite(loss).all()
-    }
+    curves = rejection_curves(result.values, columns)
     return Reliability(model, reference, inputs, protocol, scores, found.unusual, found.rule, found.judgement, curves)
 
 

@@ -25,6 +25,7 @@ from congruence.kernels.engine.results import excess_interval, excess_over
 from congruence.kernels.resampling import LARGEST_BLOCK, Estimate, ScoreStatistics, sliced_statistics, too_large_block
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import central_intervals
+from congruence.kernels.trust.judgement import RejectionCurve, rejection_curve
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue, finite_metrics
 from congruence.tasks.scores.metrics.metric import INDEPENDENT, Metric, Rows
 from congruence.tasks.scores.metrics.registry import METRICS, asked_for, shown
@@ -220,6 +221,20 @@ def calibration_metrics(test: ConditionalCalibrationTest) -> dict[str, MetricVal
         low, high = (float(np.clip(end, 0.0, 1.0)) for end in (effect.low, effect.high))
         metrics[f"calibration_effect_{order}"] = MetricValue(float(np.clip(effect.estimate, low, high)), low, high)
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
+
+
+LOSSES = {METRICS[name].column: name for name in ("mae", "nll_mean", "crps_mean")}
+"""The columns of scores by which withholding is judged, and the metric that is the mean of each."""
+
+
+def rejection_curves(cce: Any, scores: Mapping[str, Array] | pd.DataFrame) -> dict[str, RejectionCurve]:
+    """What withholding the rows of highest CCE (v,) gains, by each of ``LOSSES`` that the scores have, (v,) each.
+
+    An infinite NLL has no mean to follow, and a single row cannot be withheld.
+    """
+    losses = {name: np.asarray(scores[name]) for name in LOSSES if name in scores}
+    known = {name: loss for name, loss in losses.items() if len(loss) > 1 and np.isfinite(loss).all()}
+    return {name: rejection_curve(cce, loss) for name, loss in known.items()}
 
 
 def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:

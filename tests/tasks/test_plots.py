@@ -34,11 +34,11 @@ from congruence.tasks.plots.evaluation import (
     cce_histogram,
     evaluation_figures,
     extreme_rows,
-    rejection_curves,
     versions_figure,
 )
 from congruence.tasks.plots.style import figure_of, new_figure, png
 from congruence.tasks.scores.evaluation import MetricValue, metric_list_digest
+from congruence.tasks.scores.summary import rejection_curves
 
 N = 400
 RNG = np.random.default_rng(5)
@@ -275,7 +275,8 @@ def test_a_loss_that_is_infinite_has_no_rejection_curve(make_evaluation):
     scores = make_evaluation().scores.copy()
     scores.loc[3, "nll"] = np.inf
     evaluation = make_evaluation(scores=scores)
-    assert set(rejection_curves(evaluation)) == {"absolute_error", "crps"}
+    curves = rejection_curves(evaluation.valid_scores["cce"], evaluation.valid_scores)
+    assert set(curves) == {"absolute_error", "crps"}
     assert {name for name, _ in evaluation_figures(evaluation)} == ALL
 
 
