@@ -15,8 +15,7 @@ from congruence.kernels.rng import stream
 from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be_best, score_parts
 from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.differences import REACH, MetricDifference
-from congruence.tasks.scores.metrics.definitions import RECALIBRATED
-from congruence.tasks.scores.metrics.registry import REGION, mean_columns
+from congruence.tasks.scores.metrics.registry import RECALIBRATED, REGION, mean_columns
 from congruence.tasks.scores.summary import slice_groups, tenths
 
 ROWS = 1_000

@@ -40,9 +40,15 @@ from congruence.tasks.scores.evaluation import (
     WhatIsWrong,
     verdict_of,
 )
-from congruence.tasks.scores.metrics.definitions import RECALIBRATED
 from congruence.tasks.scores.metrics.metric import Rows
-from congruence.tasks.scores.metrics.registry import REGION, ROW_GROUP, ROW_TIME, ROW_WEIGHT, requested_metrics
+from congruence.tasks.scores.metrics.registry import (
+    RECALIBRATED,
+    REGION,
+    ROW_GROUP,
+    ROW_TIME,
+    ROW_WEIGHT,
+    requested_metrics,
+)
 from congruence.tasks.scores.points import (
     MOST_EMBEDDED,
     ScoredRows,

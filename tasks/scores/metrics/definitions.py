@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, mean_over
+from congruence.kernels.arrays import Array
 from congruence.kernels.marginal_calibration import even_levels, poisson_deviances
 from congruence.kernels.pit import ORDERS, chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.resampling import root_of
@@ -32,8 +32,6 @@ _ADVICE = {
     "skew": "Large: targets have a longer tail on one side than predicted; choose a skewed family.",
     "tails": "Large: more or fewer targets far out than predicted; choose a family of other tails, or a mixture.",
 }
-RECALIBRATED = {"crps": "crps_recalibrated", "nll": "nll_recalibrated"}
-"""By the column of a score, that of the same of each row's prediction when it is recalibrated, of some rows."""
 
 
 def _excess(rows: Rows) -> Array:
@@ -61,23 +59,8 @@ def _ratio(means: Array) -> Array:
     return np.asarray(means[..., 0] / np.where(means[..., 1] > 0.0, means[..., 1], np.nan))
 
 
-def _if_honest(score: str) -> Callable[[Rows], float | None]:
-    def mean(rows: Rows) -> float | None:
-        if (column := RECALIBRATED[score]) not in rows.columns:
-            return None
-        known = ~np.isnan(rows.columns[column])
-        found = mean_over(rows.columns[column][known], None if rows.weights is None else rows.weights[known])
-        return found if np.isfinite(found) else None
-
-    return mean
-
-
 def _part_of_crps(part: str) -> Callable[[Rows], float | None]:
     return lambda rows: rows.decomposition.crps(part) if rows.is_scalar and "crps" in rows.columns else None
-
-
-def _mean_over(column: str) -> Callable[[Rows], float | None]:
-    return lambda rows: mean_over(rows.columns[column], rows.weights) if column in rows.columns else None
 
 
 def _uniform(test: Callable[[Array], Any], fewest: int = 0) -> Callable[[Rows], float | None]:
@@ -258,14 +241,14 @@ DEFINITIONS: tuple[Metric, ...] = (
         "The mean CRPS that the version would have once recalibrated by what it states itself, fitted on other rows: "
         "what it knows. The CRPS less this is what it loses by stating its own uncertainty wrongly. On at most 10,000 "
         "rows.",
-        unit=TARGET, better="lower", group="Score", asked="crps", column=RECALIBRATED["crps"],
-        value=_if_honest("crps"),
+        unit=TARGET, better="lower", group="Score", asked="crps", column="crps_recalibrated",
+        value=lambda rows: rows.mean_of("crps_recalibrated"),
     ),
     Metric(
         "nll_recalibrated", "NLL if honest",
         "The same of the NLL.",
-        unit="nats per row", better="lower", group="Score", asked="nll", column=RECALIBRATED["nll"],
-        value=_if_honest("nll"),
+        unit="nats per row", better="lower", group="Score", asked="nll", column="nll_recalibrated",
+        value=lambda rows: rows.mean_of("nll_recalibrated"),
     ),
     Metric(
         "crps_miscalibration", "miscalibration of CRPS",
@@ -390,13 +373,14 @@ DEFINITIONS: tuple[Metric, ...] = (
         "quantile_crossing_share", "crossing quantiles",
         "Share of rows whose predicted quantiles fell where the level rises, and were sorted.",
         unit=SHARE, better="lower", group="Calibration", column="quantile_crossing",
-        value=_mean_over("quantile_crossing"),
+        value=lambda rows: rows.mean_of("quantile_crossing"),
     ),
     Metric(
         "beyond_quantiles_share", "beyond the outer quantiles",
         "Share of targets below the quantile of the first level or above that of the last one: should be what the "
         "levels leave out. There the tails decide the log score.",
-        unit=SHARE, group="Calibration", column="beyond_quantiles", value=_mean_over("beyond_quantiles"),
+        unit=SHARE, group="Calibration", column="beyond_quantiles",
+        value=lambda rows: rows.mean_of("beyond_quantiles"),
     ),
     Metric(
         "skce", "SKCE",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pandas as pd
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, mean_over
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
@@ -235,6 +235,14 @@ class Rows:
     def are_dependent(self) -> bool:
         """Whether rows depend on each other, so that tests of independent rows do not hold."""
         return self.found.refused or self.found.blocks is not None
+
+    def mean_of(self, column: str) -> float | None:
+        """The mean of a column over the rows with a value there; None without the column, or where it is not finite."""
+        if column not in self.columns:
+            return None
+        known = ~np.isnan(self.columns[column])
+        found = mean_over(self.columns[column][known], None if self.weights is None else self.weights[known])
+        return found if np.isfinite(found) else None
 
     @cached_property
     def intervals(self) -> dict[float, tuple[Array, Array]]:

@@ -72,6 +72,9 @@ def mean_columns() -> dict[str, str]:
     return {name: metric.column for name, metric in METRICS.items() if metric.is_mean_of_column}
 
 
+RECALIBRATED = {"crps": "crps_recalibrated", "nll": "nll_recalibrated"}
+"""By the column of a score, that of the same of each row's prediction when it is recalibrated, of some rows."""
+
 REGION = "calibration_region"
 """A column of the scores: the region of the inputs that each row lies in."""
 
