@@ -1,4 +1,4 @@
-"""What the columns of a split are used for, whether they can be, and how its rows were sampled."""
+"""Columns of groups, times, weights and exposures, and what is wrong with a column that cannot be what it should."""
 
 from __future__ import annotations
 
@@ -11,90 +11,10 @@ import pandas as pd
 import pyarrow as pa
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.inputs import ImageFolder, InputColumns, input_columns
-from congruence.tasks.data.locations import Location, is_list, is_number, is_text, row_codes
-from congruence.tasks.data.settings import SampleDesign, SplitSettings
+from congruence.tasks.data.locations import as_numbers, is_number, is_text, row_codes
+from congruence.tasks.data.settings import SampleDesign
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.sources.text import kind_of_texts
-from congruence.tasks.runtime.errors import SplitError, unknown_column
-
-
-def checked_inputs(source: SplitSource, schema: pa.Schema, path: str) -> InputColumns:
-    """How the input's columns are read, after a look at the types of all columns that the settings name.
-
-    A column without any value passes: what is wrong with its rows is said of each.
-
-    Args:
-        source: of the split.
-        schema: the columns that there are.
-        path: a file that has them.
-
-    Raises:
-        SplitError: a column that does not exist, or whose type cannot hold what it should.
-    """
-    settings, where = source.settings, source.location.uri
-    types = dict(zip(schema.names, schema.types, strict=True))
-    for name, role in _roles(settings):
-        if name not in types:
-            available = [other for other in source.full_schema(path).names if not other.startswith("__")]
-            raise unknown_column(name, role, available, where if source.paths() == [path] else path)
-    for name in settings.target_columns:
-        if not is_number(types[name]) or pa.types.is_boolean(types[name]):
-            remedy = "convert it to numbers or name another column"
-            said = no_numbers(types[name], first_text(source, path, name), remedy)
-            raise SplitError(f"{where}: column {name!r} (target) {said}")
-    for name in settings.input_columns if settings.input_kind == "features" else ():
-        vector = len(settings.input_columns) == 1 and is_list(types[name])
-        if not is_number(types[name].value_type if vector else types[name]):
-            remedy = (
-                "leave it out of input (a model that reads it as it is names it under model_inputs), or give its "
-                "numbers in columns"
-            )
-            said = no_numbers(types[name], first_text(source, path, name), remedy)
-            raise SplitError(f"{where}: column {name!r} (input) {said}")
-    for name, role in _roles(settings):
-        if name in settings.target_columns and role not in ("target", "model_inputs", "key"):
-            raise SplitError(f"{where}: column {name!r} ({role}) is the target; name another column, or leave it out")
-    for name in settings.slices:
-        if pa.types.is_nested(types[name]):
-            raise SplitError(
-                f"{where}: column {name!r} (slices) holds {types[name]}, by which rows cannot be grouped; name a "
-                "column of single values"
-            )
-    for role, name in settings.design_columns.items():
-        problem = None if pa.types.is_null(types[name]) else design_type_problem(role, types[name])
-        if problem is not None:
-            raise SplitError(f"{where}: column {name!r} ({role}) {problem}")
-    return input_columns(source, schema, image_folder(source))
-
-
-def image_folder(source: SplitSource) -> ImageFolder:
-    """The folder that paths of images start from.
-
-    Raises:
-        SplitError: the settings name one that is not there.
-    """
-    settings, location = source.settings, source.location
-    if settings.image_root is None:
-        root = location.path
-        if settings.input_kind == "image" and not location.is_folder():
-            root = location.folder_of(source.paths())
-        return ImageFolder(location.filesystem, root, location.is_local, settings.max_input_bytes)
-    named = Location.of(settings.image_root, settings.storage_options)
-    if settings.input_kind == "image" and not named.is_folder():
-        raise SplitError(f"image_root {settings.image_root}: no such folder; give the one that image paths start from")
-    return ImageFolder(named.filesystem, named.path, named.is_local, settings.max_input_bytes)
-
-
-def _roles(settings: SplitSettings) -> list[tuple[str, str]]:
-    return [
-        *((name, "input") for name in settings.input_columns),
-        *((name, "target") for name in settings.target_columns),
-        *((name, "model_inputs") for name in settings.model_inputs or []),
-        *((name, "slices") for name in settings.slices),
-        *((name, role) for role, name in settings.design_columns.items()),
-        *([(settings.key, "key")] if settings.key else []),
-    ]
 
 
 def no_numbers(kind: pa.DataType, example: str, remedy: str = "convert it to numbers") -> str:
@@ -188,12 +108,6 @@ def unread_time(column: Any) -> tuple[int, str] | None:
         return None
     row = int(np.argmax(unread))
     return row, f"is {column[row].as_py()[:40]!r}, no ISO 8601 time such as 2024-05-31 or 2024-05-31T12:00"
-
-
-def as_numbers(column: Any) -> npt.NDArray[np.float64]:
-    """A column of numbers as float64, NaN where it is null."""
-    numbers: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return numbers
 
 
 def _times(column: Any) -> Array:

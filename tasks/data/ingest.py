@@ -26,26 +26,37 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from congruence.tasks.data.columns import as_numbers, checked_inputs, design_problem, image_folder
-from congruence.tasks.data.inputs import STATE, Features, InputColumns, Pictures
-from congruence.tasks.data.locations import ROW_BYTES, ContentDigest, combine, fixed_bytes, row_codes
+from congruence.tasks.data.columns import design_problem, design_type_problem, first_text, no_numbers
+from congruence.tasks.data.inputs import STATE, Features, ImageFolder, InputColumns, Pictures, input_columns
+from congruence.tasks.data.locations import (
+    ROW_BYTES,
+    ContentDigest,
+    Location,
+    as_numbers,
+    combine,
+    fixed_bytes,
+    is_list,
+    is_number,
+    row_codes,
+)
 from congruence.tasks.data.rows import (
     FACTS,
     Ingested,
+    RowDigest,
     RowFacts,
     joined_schema,
     read_rows,
     read_schema,
     row_count,
+    rows_without_target,
     typed,
     write_rows,
 )
 from congruence.tasks.data.settings import WINDOW_KEYS, SplitSettings
 from congruence.tasks.data.sources import REASON, SplitSource
-from congruence.tasks.runtime.errors import SplitChangedError, SplitError
+from congruence.tasks.runtime.errors import SplitChangedError, SplitError, unknown_column
 from congruence.tasks.runtime.files import load_record, save_record
 
 _FORMAT = "6"
@@ -82,6 +93,73 @@ def require_columns(settings: SplitSettings) -> None:
     if not set(source.needed_columns) <= set(schema.names):
         schema = source.full_schema(path)
     checked_inputs(source, schema, path)
+
+
+def checked_inputs(source: SplitSource, schema: pa.Schema, path: str) -> InputColumns:
+    """How the input's columns are read, after a look at the types of all columns that the settings name.
+
+    A column without any value passes: what is wrong with its rows is said of each.
+
+    Args:
+        source: of the split.
+        schema: the columns that there are.
+        path: a file that has them.
+
+    Raises:
+        SplitError: a column that does not exist, or whose type cannot hold what it should.
+    """
+    settings, where = source.settings, source.location.uri
+    types = dict(zip(schema.names, schema.types, strict=True))
+    for name, role in settings.roles:
+        if name not in types:
+            available = [other for other in source.full_schema(path).names if not other.startswith("__")]
+            raise unknown_column(name, role, available, where if source.paths() == [path] else path)
+    for name in settings.target_columns:
+        if not is_number(types[name]) or pa.types.is_boolean(types[name]):
+            remedy = "convert it to numbers or name another column"
+            said = no_numbers(types[name], first_text(source, path, name), remedy)
+            raise SplitError(f"{where}: column {name!r} (target) {said}")
+    for name in settings.input_columns if settings.input_kind == "features" else ():
+        vector = len(settings.input_columns) == 1 and is_list(types[name])
+        if not is_number(types[name].value_type if vector else types[name]):
+            remedy = (
+                "leave it out of input (a model that reads it as it is names it under model_inputs), or give its "
+                "numbers in columns"
+            )
+            said = no_numbers(types[name], first_text(source, path, name), remedy)
+            raise SplitError(f"{where}: column {name!r} (input) {said}")
+    for name, role in settings.roles:
+        if name in settings.target_columns and role not in ("target", "model_inputs", "key"):
+            raise SplitError(f"{where}: column {name!r} ({role}) is the target; name another column, or leave it out")
+    for name in settings.slices:
+        if pa.types.is_nested(types[name]):
+            raise SplitError(
+                f"{where}: column {name!r} (slices) holds {types[name]}, by which rows cannot be grouped; name a "
+                "column of single values"
+            )
+    for role, name in settings.design_columns.items():
+        problem = None if pa.types.is_null(types[name]) else design_type_problem(role, types[name])
+        if problem is not None:
+            raise SplitError(f"{where}: column {name!r} ({role}) {problem}")
+    return input_columns(source, schema, image_folder(source))
+
+
+def image_folder(source: SplitSource) -> ImageFolder:
+    """The folder that paths of images start from.
+
+    Raises:
+        SplitError: the settings name one that is not there.
+    """
+    settings, location = source.settings, source.location
+    if settings.image_root is None:
+        root = location.path
+        if settings.input_kind == "image" and not location.is_folder():
+            root = location.folder_of(source.paths())
+        return ImageFolder(location.filesystem, root, location.is_local, settings.max_input_bytes)
+    named = Location.of(settings.image_root, settings.storage_options)
+    if settings.input_kind == "image" and not named.is_folder():
+        raise SplitError(f"image_root {settings.image_root}: no such folder; give the one that image paths start from")
+    return ImageFolder(named.filesystem, named.path, named.is_local, settings.max_input_bytes)
 
 
 def ingest_file(settings: SplitSettings, file: str, folder: str | Path) -> str:
@@ -270,7 +348,7 @@ class _Look:
         self._split, self._facts = split, RowFacts(split.rows)
         self._codes = np.empty(split.rows if self._key else 0, np.uint64)
         self.described = {name: ContentDigest() for name in split.source.described_columns}
-        self._whole, self._shard, self._shards = _RowDigest(), _RowDigest(), list[str]()
+        self._whole, self._shard, self._shards = RowDigest(), RowDigest(), list[str]()
 
     def take(self, batch: pa.RecordBatch, start: int) -> None:
         """The rows from row ``start`` on."""
@@ -295,7 +373,7 @@ class _Look:
                 "rows; at least one row must count: name another column, or leave weight out"
             )
         if self._key:
-            _require_unique(self._split, self._key, self._codes)
+            self._split.require_unique(self._key, self._codes)
         parts = (part for name, state in self.described.items() for part in (name.encode(), state.digest()))
         roles = [f"{role}: {name}".encode() for role, name in settings.design_columns.items()]
         digest = combine([combine(parts).encode(), self._whole.digest(), *roles])
@@ -313,7 +391,7 @@ class _Look:
             done += taken
             if (start + done) % size == 0 or start + done == self._split.rows:
                 self._shards.append(combine([self._settings.input_kind.encode(), self._shard.digest()]))
-                self._shard = _RowDigest()
+                self._shard = RowDigest()
 
     def _note_design(self, batch: pa.RecordBatch, start: int) -> None:
         for role, name in self._settings.design_columns.items():
@@ -344,45 +422,3 @@ class _Look:
                     (facts.inputs if row in never else facts.missing).add(start + row, reason)
             facts.add_features(vectors.to_standardise_by(lacking))
         return lacking
-
-
-class _RowDigest:
-    """The digest of inputs, and of which rows have no target."""
-
-    def __init__(self) -> None:
-        self.inputs, self.lacking = ContentDigest(), ContentDigest()
-
-    def digest(self) -> bytes:
-        """Of all rows so far."""
-        return self.inputs.digest() + self.lacking.digest()
-
-
-def rows_without_target(settings: SplitSettings, batch: pa.RecordBatch) -> dict[int, str]:
-    """The rows of ``batch`` that cannot be measured by their target, and why."""
-    lacking: dict[int, str] = {}
-    for name in settings.target_columns:
-        values = as_numbers(batch.column(name))
-        for row in np.flatnonzero(~np.isfinite(values)).tolist():
-            lacking.setdefault(row, f"target {name!r} is {values[row]}, not a finite number")
-    return lacking
-
-
-def _require_unique(split: Ingested, key: str, codes: npt.NDArray[np.uint64]) -> None:
-    """Raise SplitError where a key occurs twice; ``codes`` are equal where keys are, and rarely elsewhere."""
-    ordered = np.sort(codes)
-    suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(suspects):
-        return
-    first: dict[str, int] = {}
-    for row in np.flatnonzero(np.isin(codes, suspects)).tolist():
-        (batch,) = split.stored([key], row, row + 1)
-        text = str(batch.column(0)[0].as_py())
-        if text in first:
-            remedy = "remove the copy, or leave `key` out to use row numbers"
-            if key == split.source.source.key:
-                remedy = "write the members of a sample side by side, as tar --sort=name does"
-            raise SplitError(
-                f"column {key!r} (key) holds {text!r} twice: {split.place(first[text])} and {split.place(row)}; keys "
-                f"name rows and must be unique ({remedy})"
-            )
-        first[text] = row

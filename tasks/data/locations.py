@@ -314,6 +314,12 @@ def is_number(kind: Any) -> bool:
     )
 
 
+def as_numbers(column: Any) -> npt.NDArray[np.float64]:
+    """A column of numbers as float64, NaN where it is null."""
+    numbers: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
 def is_fixed(kind: Any) -> bool:
     """Whether ``number_bits`` takes values of this Arrow type."""
     return is_number(kind) or bool(pa.types.is_temporal(kind))

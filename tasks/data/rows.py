@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from congruence.tasks.data.inputs import InputColumns
-from congruence.tasks.data.locations import is_text
+from congruence.tasks.data.locations import ContentDigest, as_numbers, is_text
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.encoders.base import Moments
 from congruence.tasks.runtime.errors import SplitError
@@ -211,6 +212,27 @@ def _sum(first: Moments | None, second: Moments | None) -> Moments | None:
     return first + second if len(first.count) == len(second.count) else first
 
 
+class RowDigest:
+    """The digest of inputs, and of which rows have no target."""
+
+    def __init__(self) -> None:
+        self.inputs, self.lacking = ContentDigest(), ContentDigest()
+
+    def digest(self) -> bytes:
+        """Of all rows so far."""
+        return self.inputs.digest() + self.lacking.digest()
+
+
+def rows_without_target(settings: SplitSettings, batch: pa.RecordBatch) -> dict[int, str]:
+    """The rows of ``batch`` that cannot be measured by their target, and why."""
+    lacking: dict[int, str] = {}
+    for name in settings.target_columns:
+        values = as_numbers(batch.column(name))
+        for row in np.flatnonzero(~np.isfinite(values)).tolist():
+            lacking.setdefault(row, f"target {name!r} is {values[row]}, not a finite number")
+    return lacking
+
+
 @dataclass(frozen=True)
 class Ingested:
     """A split that was ingested: its rows, its shards, and what is known of them.
@@ -274,6 +296,26 @@ class Ingested:
         """
         for part, _, _ in self._ranges(start, stop):
             self.source.require_unchanged(*self.files[part])
+
+    def require_unique(self, key: str, codes: npt.NDArray[np.uint64]) -> None:
+        """Raise SplitError where a key occurs twice; ``codes`` are equal where keys are, and rarely elsewhere."""
+        ordered = np.sort(codes)
+        suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        if not len(suspects):
+            return
+        first: dict[str, int] = {}
+        for row in np.flatnonzero(np.isin(codes, suspects)).tolist():
+            (batch,) = self.stored([key], row, row + 1)
+            text = str(batch.column(0)[0].as_py())
+            if text in first:
+                remedy = "remove the copy, or leave `key` out to use row numbers"
+                if key == self.source.source.key:
+                    remedy = "write the members of a sample side by side, as tar --sort=name does"
+                raise SplitError(
+                    f"column {key!r} (key) holds {text!r} twice: {self.place(first[text])} and {self.place(row)}; keys "
+                    f"name rows and must be unique ({remedy})"
+                )
+            first[text] = row
 
     def stored(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Rows of some columns as they were ingested, in order.

@@ -173,6 +173,18 @@ class SplitSettings(Strict):
         return {role: column for role, column in named.items() if column is not None}
 
     @property
+    def roles(self) -> list[tuple[str, str]]:
+        """The columns that are named, each with what it is; one that is several things occurs as often."""
+        return [
+            *((name, "input") for name in self.input_columns),
+            *((name, "target") for name in self.target_columns),
+            *((name, "model_inputs") for name in self.model_inputs or []),
+            *((name, "slices") for name in self.slices),
+            *((name, role) for role, name in self.design_columns.items()),
+            *([(self.key, "key")] if self.key else []),
+        ]
+
+    @property
     def stored_columns(self) -> list[str]:
         """The columns of stored predictions, of all versions: no part of the split's digest."""
         return [name for version in self.stored.values() for name in version.columns]

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.rng import hashed_keys
-from congruence.tasks.data.columns import as_numbers, read_design
-from congruence.tasks.data.ingest import Looking, SplitRows, own_folder, rows_without_target, unseen
+from congruence.tasks.data.columns import read_design
+from congruence.tasks.data.ingest import Looking, SplitRows, own_folder, unseen
 from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader, invalid_row, read_reference
-from congruence.tasks.data.locations import ROW_BYTES, digest_of
-from congruence.tasks.data.rows import Ingested, RowFacts
+from congruence.tasks.data.locations import ROW_BYTES, as_numbers, digest_of
+from congruence.tasks.data.rows import Ingested, RowFacts, rows_without_target
 from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.base import InvalidRow
