@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -13,11 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
+import psutil
 from databases import mlflow_database
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 
@@ -38,8 +40,19 @@ def wait_until(condition: Callable[[], object], seconds: float = 120, what: str 
         time.sleep(0.1)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether the process is there and not only waited for."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 class Process:
     """A command with a log file, in a process group of its own."""
+
+    user: str | None = None
+    before: tuple[str, ...] = ()
+    """What the command is started by."""
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.arguments, self.log = list(arguments), log
@@ -49,8 +62,9 @@ class Process:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(
-                self.arguments, stdout=log, stderr=log, env=self.environment, start_new_session=True
-            )
+                [*self.before, *self.arguments],
+                stdout=log, stderr=log, env=self.environment, start_new_session=True, user=self.user,
+            )  # fmt: skip
 
     @property
     def alive(self) -> bool:
@@ -71,22 +85,33 @@ class Process:
         return self.log.read_text() if self.log.exists() else ""
 
 
-class HttpServer(Process):
-    """A process that answers on ``url`` once it is ready."""
-
-    url: str
+class Server(Process):
+    """A process that answers once it is ready."""
 
     def start(self) -> None:
         super().start()
-        wait_until(self._answers, what=f"an answer of {self.url}")
+        wait_until(self._is_ready, what=f"an answer of {self.arguments}")
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         if not self.alive:
             raise RuntimeError(self.text()[-2000:])
+        return self.answers()
+
+    def answers(self) -> bool:
+        """Whether it does now."""
+        raise NotImplementedError
+
+
+class HttpServer(Server):
+    """A server whose ``url`` is a page."""
+
+    url: str
+
+    def answers(self) -> bool:
         try:
             with urlopen(self.url, timeout=2):
                 return True
-        except (URLError, OSError):
+        except OSError:
             return False
 
 
@@ -130,57 +155,52 @@ class PrefectServer(HttpServer):
         super().__init__(command, folder / "prefect.log", database | marks)
 
 
-class PostgreSQL:
-    """A cluster of its own, with a password, in a temporary folder; ``uri`` is what MLflow's stores take."""
+class PostgreSQL(Server):
+    """A cluster of its own, with a password, in a temporary folder."""
 
-    def __init__(self, encoding: str = "UTF8") -> None:
-        self.password = secrets.token_urlsafe(12)
-        self.port = free_port()
+    def __init__(self) -> None:
+        self.password, self.port = secrets.token_urlsafe(24), free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="congruence-postgresql-"))
-        self.uri = f"postgresql://mlflow:{self.password}@127.0.0.1:{self.port}/postgres"
-        # PostgreSQL refuses to run as root.
-        self._user = "postgres" if os.geteuid() == 0 else None
-        word = self.folder / "password"
+        self.user = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses root
+        data, word = self.folder / "data", self.folder / "password"
+        data.mkdir(mode=0o700)
         word.write_text(self.password)
-        if self._user is not None:
-            owner = pwd.getpwnam(self._user)
-            for path in (self.folder, word):
-                os.chown(path, owner.pw_uid, owner.pw_gid)
-        data = str(self.folder / "data")
-        self._run(
-            "initdb",
-            "-D",
-            data,
-            "-E",
-            encoding,
-            "--locale=C",
-            "-U",
-            "mlflow",
-            "--auth=scram-sha-256",
-            f"--pwfile={word}",
-            "--no-sync",
-        )
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
-        self._run("pg_ctl", "-D", data, "-l", str(self.folder / "log"), "-o", options, "-w", "start")
+        if self.user is not None:
+            for path in (self.folder, data, word):
+                shutil.chown(path, self.user)
+        command = [str(postgresql_program("initdb")), "-D", str(data), "-U", "congruence", "--auth=scram-sha-256"]
+        command += [f"--pwfile={word}", "--encoding=UTF8", "--no-locale", "--no-sync"]
+        subprocess.run(command, user=self.user, cwd="/", check=True, capture_output=True)
+        word.unlink()
+        command = [str(postgresql_program("postgres")), "-D", str(data), "-p", str(self.port)]
+        for option in ("listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=200"):
+            command += ["-c", option]
+        super().__init__(command, self.folder / "log")
 
-    @staticmethod
-    def missing() -> str | None:
-        """Why there can be none here, if so."""
-        absent = [name for name in ("initdb", "pg_ctl") if shutil.which(name) is None]
-        return f"no {' and '.join(absent)} on the path: install PostgreSQL" if absent else None
+    def answers(self) -> bool:
+        with suppress(OperationalError):
+            self.execute()
+            return True
+        return False
 
-    def stop(self) -> None:
-        if not self.folder.exists():
-            return
-        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
+    def execute(self, *statements: str) -> None:
+        engine = create_engine(self.address(), isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 5})
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+        engine.dispose()
+
+    def address(self, database: str = "postgres", driver: str = "postgresql") -> str:
+        """What MLflow's and Prefect's stores take, with the password in it."""
+        return f"{driver}://congruence:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def end(self) -> None:
+        """Kill it, and remove what it kept."""
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _run(self, *command: str) -> None:
-        # Into a file: the server inherits pg_ctl's output, so a pipe would never end.
-        with tempfile.TemporaryFile("w+") as output:
-            done = subprocess.run(
-                command, user=self._user, cwd=self.folder, stdout=output, stderr=output, timeout=120, check=False
-            )
-            output.seek(0)
-            if done.returncode != 0:
-                raise RuntimeError(f"{command[0]}: {output.read()}")
+
+def postgresql_program(name: str) -> str | None:
+    """The path of one of PostgreSQL's programs: on the path, else the newest of Debian's."""
+    versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
+    return shutil.which(name) or (str(versions[-1]) if versions else None)

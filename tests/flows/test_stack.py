@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import mlflow
 import pytest
-from loopback import wait_until
-from stack_servers import is_alive, postgresql_program
-from stack_stage import StackStage, eventually
+from client_stage import eventually
+from loopback import is_alive, postgresql_program, wait_until
+from stack_stage import StackStage
 
 
 @pytest.fixture
@@ -43,11 +43,15 @@ def test_evaluations_by_a_work_pool_survive_kills(stage: StackStage) -> None:
     run = stage.start_run("circle")
     eventually(lambda: stage.keys("embeddings/circle/predictions/"), 400, "the first predictions")
     stage.look()
-    stage.kill("worker-1")
+    worker = stage.servers["worker-1"]
+    assert worker.running is not None
+    worker.running.kill()
+    worker.running.wait()
+    worker.start()
     eventually(lambda: stage.done("circle", first), 400, "the evaluation")
     eventually(lambda: stage.prefect(f"flow_runs/{run}", method="GET")["state_type"] == "COMPLETED", 60, "its run")
     disturbed = stage.require_once("circle", first)
-    wait_until(lambda: stage.part("worker-1").starts == 2 and stage.well(), 60, "the worker's return")
+    wait_until(lambda: all(server.answers() for server in stage.servers.values()), 60, "an answer of every server")
 
     # A second version with the same predictions, by webhook and event.
     second = stage.register("circle", seconds=0.0)
@@ -68,7 +72,7 @@ def test_evaluations_by_a_work_pool_survive_kills(stage: StackStage) -> None:
     eventually(lambda: stage.prefect(f"flow_runs/{following}", method="GET")["state_type"] == ended, 400, "its end")
     assert stage.require_once("circle", third) == disturbed
 
-    for log in (stage.folder / "logs").glob("*.log"):
-        assert [name for name, word in stage.servers.words.items() if word in log.read_text()] == [], log
+    for server in stage.servers.values():
+        assert [name for name, word in stage.words.items() if word in server.text()] == [], server.log
     stage.down()
     wait_until(lambda: stage.left() == [], 10, "the end of every process")

@@ -10,7 +10,7 @@ from typing import Any
 import mlflow
 import pytest
 import requests
-from loopback import PostgreSQL
+from loopback import PostgreSQL, postgresql_program
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
@@ -204,20 +204,21 @@ def test_a_run_that_completes_while_it_is_marked_is_complete(
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PostgreSQL]:
     cluster = PostgreSQL()
+    cluster.start()
     yield cluster
-    cluster.stop()
+    cluster.end()
 
 
 @pytest.fixture
 def settings(cluster: PostgreSQL, tmp_path: Any) -> Iterator[TrackingSettings]:
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(cluster.uri)
-    yield TrackingSettings(uri=cluster.uri, report=False, patience=5, artifact_location=str(tmp_path))
+    mlflow.set_tracking_uri(cluster.address())
+    yield TrackingSettings(uri=cluster.address(), report=False, patience=5, artifact_location=str(tmp_path))
     mlflow.set_tracking_uri(before)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(PostgreSQL.missing() is not None, reason=str(PostgreSQL.missing()))
+@pytest.mark.skipif(postgresql_program("initdb") is None, reason="PostgreSQL is not installed")
 def test_an_evaluation_lands_once(make_evaluation: Any, settings: TrackingSettings, cluster: PostgreSQL) -> None:
     client = MlflowClient()
     client.create_registered_model("angle")
@@ -234,7 +235,7 @@ def test_an_evaluation_lands_once(make_evaluation: Any, settings: TrackingSettin
     assert float(tags["cce"]) > 0
     assert cluster.password not in str(tags | run.data.tags | run.data.params)
 
-    cluster.stop()
+    cluster.kill()
     with pytest.raises(TrackingError, match=r"is unreachable: ") as refused:
         log_evaluation(
             make_evaluation(model=evaluation.model, split="late"), settings.model_copy(update={"patience": 1.0})

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from stack_servers import is_alive
+from loopback import is_alive
 
 from congruence.flows.cli.options import END_SECONDS
 
