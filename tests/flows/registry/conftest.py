@@ -13,9 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from click.testing import Result
 from databases import mlflow_database
+from typer.testing import CliRunner
 
+from congruence.flows.cli.app import app
 from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.evaluate.evaluation import evaluate
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 160
@@ -45,11 +51,15 @@ class Registry:
             wrong = fails & (frame["angle"].to_numpy() > 2.8)
             return pd.DataFrame({"loc": 2 * frame["angle"] + bias, "scale": np.where(wrong, -1.0, scale)})
 
+        return self.log(predict, name, pd.DataFrame({"angle": [0.1, 0.2]}))
+
+    def log(self, predict: Callable[[pd.DataFrame], pd.DataFrame], name: str, example: pd.DataFrame) -> str:
+        """Register a version that states normal distributions; gives its URI."""
         info = log_predictive_model(
             predict,
             name=name,
             family="normal",
-            input_example=pd.DataFrame({"angle": [0.1, 0.2]}),
+            input_example=example,
             registered_model_name=name,
             pip_requirements=["mlflow"],
         )
@@ -86,6 +96,16 @@ class Registry:
         path = self.folder / "evaluation.yaml"
         path.write_text(yaml.safe_dump(self.content(**changes)))
         return path
+
+    def evaluated(self, **changes: Any) -> list[VersionOutcome]:
+        """The outcomes of an evaluation without Prefect."""
+        return evaluate(Plan(self.settings(**changes)), LocalExecutor, Observer())
+
+    def run(self, *arguments: object, status: int = 0) -> Result:
+        """A command in this process, on the registry's home, which ends with that exit status."""
+        done = CliRunner().invoke(app, [*map(str, arguments), "--home", str(self.folder)])
+        assert done.exit_code == status, done.output
+        return done
 
 
 def write_rows(path: Path, seed: int, rows: int = ROWS, *, shift: float = 0.0) -> Path:

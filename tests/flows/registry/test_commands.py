@@ -11,40 +11,28 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from congruence.flows.cli.app import app
 from congruence.flows.operations.validate import quick, validate
 from congruence.tasks.data.split import open_split
 from congruence.tasks.data.usable import split_of_rows
-from congruence.tasks.evaluate.evaluation import evaluate
-from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.recalibration.versions import halves_of
 
 
-def invoke(registry: Any, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow.get_tracking_uri())
-    done = CliRunner().invoke(app, [*arguments, "--home", str(registry.folder)])
-    return done.exit_code, done.stdout
-
-
-def test_what_would_fail_is_said_before_anything_is_started(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_fail_is_said_before_anything_is_started(registry: Any) -> None:
     registry.register("tried")
     file = registry.file(models=["tried"], metrics=["nll"])
-    status, said = invoke(registry, "validate", str(file), monkeypatch=monkeypatch)
-    assert status == 0
-    assert "splits 'circle' (160 rows)" in said
-    assert "to do  tried/1 on circle: normal" in said
+    shown = registry.run("validate", file)
+    assert "splits 'circle' (160 rows)" in shown.stdout
+    assert "to do  tried/1 on circle: normal" in shown.stdout
     wrong = registry.file(models=["tried"], predictions={"family": "normal", "columns": {"loc": "mu"}})
-    status, said = invoke(registry, "evaluate", str(wrong), "--dry-run", "--json", monkeypatch=monkeypatch)
-    assert status == 1
-    (version,) = json.loads(said)["versions"]
+    shown = registry.run("evaluate", wrong, "--dry-run", "--json", status=1)
+    (version,) = json.loads(shown.stdout)["versions"]
     assert version["status"] == "fails"
     assert "mu" in version["said"]
 
 
-def test_few_rows_and_rows_without_a_target_are_said(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_and_rows_without_a_target_are_said(registry: Any) -> None:
     """A split with 5 % missing targets, which a run refuses, was "1 to do"."""
     registry.register("looked-at")
     frame = pd.read_parquet(registry.split)
@@ -58,9 +46,7 @@ def test_few_rows_and_rows_without_a_target_are_said(registry: Any, monkeypatch:
         part.to_parquet(path)
         split = registry.content()["splits"][0] | {"uri": str(path)}
         file = registry.file(models=["looked-at"], splits=[split], metrics=["nll"], predictions={"family": "normal"})
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow.get_tracking_uri())
-        done = CliRunner().invoke(app, ["validate", str(file), "--home", str(registry.folder)])
-        assert done.exit_code == status, done.output
+        done = registry.run("validate", file, status=status)
         assert words in " ".join(done.output.split())
 
 
@@ -102,40 +88,36 @@ def keyed(frame: Any) -> list[tuple[str, tuple[Any, ...]]]:
     return [(str(row[0]), tuple(row)) for row in frame.itertuples(index=False)]
 
 
-def test_versions_are_listed_with_their_evaluations_and_reports_are_opened(
-    registry: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_versions_are_listed_with_their_evaluations_and_reports_are_opened(registry: Any) -> None:
     registry.register("shown")
     registry.register("shown", scale=0.2)
     tracking = {"report": True, "patience": 5}
-    settings = registry.settings(models=["shown/1"], metrics=["nll"], tracking=tracking)
-    (outcome,) = evaluate(Plan(settings), LocalExecutor, Observer())
+    asked = {"models": ["shown/1"], "metrics": ["nll"], "tracking": tracking}
+    (outcome,) = registry.evaluated(**asked)
+    settings = registry.settings(**asked)
     assert validate(settings).versions[0].status == "found"
     assert Plan(settings).outcomes() is not None
 
-    status, said = invoke(registry, "list", "shown", "--json", monkeypatch=monkeypatch)
-    assert status == 0
-    one, two = json.loads(said)
+    shown = registry.run("list", "shown", "--json")
+    one, two = json.loads(shown.stdout)
     assert (one["label"], two["label"], two["evaluations"]) == ("shown/1", "shown/2", [])
     (listed,) = one["evaluations"]
     assert (listed["split"], listed["run_id"], listed["protocol"]) == ("circle", outcome.run_id, outcome.protocol)
     assert listed["metrics"]["cce_mean"] == pytest.approx(outcome.metrics["cce_mean"].value, rel=1e-3)
-    status, said = invoke(registry, "list", "shown", monkeypatch=monkeypatch)
-    assert "not evaluated" in said
+    shown = registry.run("list", "shown")
+    assert "not evaluated" in shown.stdout
 
-    gated = registry.file(models=["shown/1"], metrics=["nll"], tracking=tracking, gate={"maximum": {"cce_mean": 1.0}})
-    assert invoke(registry, "gate", str(gated), monkeypatch=monkeypatch)[0] == 0
+    gated = registry.file(**asked, gate={"maximum": {"cce_mean": 1.0}})
+    registry.run("gate", gated)
     client = mlflow.MlflowClient()
     assert client.get_model_version("shown", "1").tags["cce_gate_protocol"] in outcome.protocol
     for judged, gate in ((None, "passed"), ("of another encoder", "passed by another protocol")):
         if judged is not None:
             client.set_model_version_tag("shown", "1", "cce_gate_protocol", judged)
-        _, said = invoke(registry, "list", "shown/1", "--json", monkeypatch=monkeypatch)
-        assert [found["gate"] for found in json.loads(said)[0]["evaluations"]] == [gate]
+        shown = registry.run("list", "shown/1", "--json")
+        assert [found["gate"] for found in json.loads(shown.stdout)[0]["evaluations"]] == [gate]
 
-    status, said = invoke(registry, "open", "shown/1", "--print", monkeypatch=monkeypatch)
-    assert status == 0
-    report = Path(unquote(urlsplit(said.strip().splitlines()[-1]).path))
+    shown = registry.run("open", "shown/1", "--print")
+    report = Path(unquote(urlsplit(shown.stdout.strip().splitlines()[-1]).path))
     assert "shown/1" in report.read_text()
-    status, said = invoke(registry, "open", "shown/2", "--print", monkeypatch=monkeypatch)
-    assert status == 2
+    registry.run("open", "shown/2", "--print", status=2)

@@ -9,20 +9,15 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from typer.testing import CliRunner
 
-from congruence.flows.cli.app import app
 from congruence.flows.operations.compare import compare
 from congruence.flows.operations.gate import annotation, gate, gate_outcomes
 from congruence.kernels.errors import ProtocolError
-from congruence.tasks.evaluate.evaluation import evaluate
-from congruence.tasks.evaluate.executors import LocalExecutor, Observer
-from congruence.tasks.evaluate.plan import Plan, VersionOutcome
+from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.identity import Conditions
 from congruence.tasks.mlflow.reading import list_evaluations
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.settings.evaluation import EvaluationSettings
 
 TRUTH, NARROW, BIASED = "angle/1", "angle/2", "angle/3"
 
@@ -33,23 +28,15 @@ def outcomes(registry: Any) -> list[VersionOutcome]:
     registry.register()
     registry.register(scale=0.4)
     registry.register(bias=1.5)
-    found = evaluated(registry.settings(models=["angle"]))
+    found = registry.evaluated(models=["angle"])
     registry.register()
     other = {"base": "exact", "regularization": 0.2}
-    evaluated(registry.settings(models=[BIASED, "angle/4"], protocol=other))
+    registry.evaluated(models=[BIASED, "angle/4"], protocol=other)
     return found
-
-
-def evaluated(settings: EvaluationSettings) -> list[VersionOutcome]:
-    return evaluate(Plan(settings), LocalExecutor, Observer())
 
 
 def holder(client: MlflowClient) -> str:
     return str(client.get_model_version_by_alias("angle", "champion").version)
-
-
-def run(*arguments: Any) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_versions_are_compared_on_what_they_share(registry: Any, outcomes: list[VersionOutcome]) -> None:
@@ -84,22 +71,19 @@ def test_differing_protocols_are_refused(registry: Any) -> None:
 
 @pytest.mark.usefixtures("outcomes")
 def test_the_command_prints_a_table_and_refuses_with_one_line(registry: Any) -> None:
-    home = ("--home", registry.folder)
-    shown = run("compare", "--split", "circle", TRUTH, NARROW, *home)
-    assert shown.exit_code == 0, shown.output
+    shown = registry.run("compare", "--split", "circle", TRUTH, NARROW)
     assert "angle/1 (baseline)" in shown.output
     assert "angle/1 is compared with because it ranks first" in shown.output
     assert "against angle/1, 160 points" not in shown.output
     assert not re.search(r"\d\.\d{5}", shown.output), "three significant digits"
-    in_full = run("compare", "--split", "circle", TRUTH, NARROW, "--details", "--baseline", NARROW, *home)
+    in_full = registry.run("compare", "--split", "circle", TRUTH, NARROW, "--details", "--baseline", NARROW)
     assert "angle/1 against angle/2, 160 points" in in_full.output
     assert "because it ranks first" not in in_full.output
     assert "differs most" in in_full.output
-    refused = run("compare", registry.file(), NARROW, "angle/4", *home)
-    assert refused.exit_code == 2
+    refused = registry.run("compare", registry.file(), NARROW, "angle/4", status=2)
     assert "angle/4: not evaluated on split 'circle' under protocol" in refused.output
     assert "its closest evaluation has another protocol" in refused.output
-    assert "--split NAME" in run("compare", TRUTH, NARROW, *home).output
+    assert "--split NAME" in registry.run("compare", TRUTH, NARROW, status=2).output
 
 
 @pytest.mark.usefixtures("outcomes")
@@ -151,15 +135,14 @@ def test_an_alias_moves_only_inside_the_set_of_versions_that_may_be_the_best(reg
     marks = {label: [item.best_of(found) for found in item.evaluations] for label, item in listed.items()}
     assert (marks["angle/1"], marks["angle/2"]) == (["may be the best of 3 versions"], ["not the best of 3 versions"])
     assert marks["angle/4"] == [None], "evaluated under another protocol"
-    said = run("list", "angle", "--home", registry.folder)
+    said = registry.run("list", "angle")
     assert "may be of 3 versions" in " ".join(said.output.replace("│", " ").split()), said.output
 
 
 @pytest.mark.usefixtures("outcomes")
 def test_a_dishonest_version_stands_also_as_it_would_be_when_recalibrated(registry: Any) -> None:
-    file, home = registry.file(), ("--home", registry.folder)
-    shown = run("compare", file, TRUTH, NARROW, BIASED, *home)
-    assert shown.exit_code == 0, shown.output
+    file = registry.file()
+    shown = registry.run("compare", file, TRUTH, NARROW, BIASED)
     assert "angle/2, recalibrated" in shown.output
     assert "angle/1, recalibrated" not in shown.output
     assert f"angle/2 is recalibrated by: congruence recalibrate {file} --version models:/angle/2" in shown.output
@@ -167,9 +150,9 @@ def test_a_dishonest_version_stands_also_as_it_would_be_when_recalibrated(regist
     assert "(by what each states itself; `congruence recalibrate` goes by the inputs, too)" in " ".join(
         shown.output.split()
     )
-    details = run("compare", file, TRUTH, NARROW, "--details", *home)
+    details = registry.run("compare", file, TRUTH, NARROW, "--details")
     assert "why angle/2 differs" in details.output
-    (said,) = json.loads(run("compare", file, TRUTH, NARROW, "--json", *home).stdout)
+    (said,) = json.loads(registry.run("compare", file, TRUTH, NARROW, "--json").stdout)
     found = said["recalibrated"]["angle/2"]
     assert found["command"] == f"congruence recalibrate {file} --version models:/angle/2"
     assert found["crps_mean"]["value"] < said["versions"]["angle/2"]["crps_mean"]
@@ -198,11 +181,11 @@ def test_a_gate_after_an_evaluation_judges_also_what_was_found(registry: Any, ou
 @pytest.mark.usefixtures("outcomes")
 def test_the_gates_command_speaks_by_its_exit_status(registry: Any) -> None:
     file = registry.file(gate={"maximum": {"mae": 1.0}})
-    home = ("--home", registry.folder)
-    assert run("gate", file, "-m", TRUTH, *home).exit_code == 0
-    failed = run("gate", file, "-m", BIASED, *home)
-    assert failed.exit_code == 3
+    registry.run("gate", file, "-m", TRUTH)
+    failed = registry.run("gate", file, "-m", BIASED, status=3)
     assert "mae is" in failed.output
+    refused = registry.run("gate", registry.file(models=[NARROW], gate={"set_alias": "champion"}), status=2)
+    assert "gate: there is no rule" in refused.output
     with pytest.raises(SettingsError, match="gate: the evaluation file has none"):
         gate(registry.settings(models=[TRUTH]))
 
@@ -212,8 +195,7 @@ def test_the_gate_speaks_to_a_pull_request(registry: Any, tmp_path: Path, monkey
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     monkeypatch.setenv("GITHUB_WORKSPACE", str(registry.folder))
     file = registry.file(models=[TRUTH, BIASED], gate={"maximum": {"mae": 1.0}})
-    judged = run("gate", file, "--format", "github", "--home", registry.folder)
-    assert judged.exit_code == 3
+    judged = registry.run("gate", file, "--format", "github", status=3)
     line = next(n for n, said in enumerate(Path(file).read_text().splitlines(), 1) if said.startswith("gate:"))
     at = f"file={Path(file).resolve().relative_to(Path(registry.folder).resolve())},line={line}"
     good, bad = (said for said in judged.stdout.splitlines() if said.startswith("::"))
@@ -223,8 +205,7 @@ def test_the_gate_speaks_to_a_pull_request(registry: Any, tmp_path: Path, monkey
     assert summary.startswith("## Gate: ❌ failed\n")
     assert "### ❌ failed: angle/3" in summary
     assert "| ❌ failed | maximum mae | " in summary
-    refused = run("gate", registry.file(models=["angle/9"]), "--format", "github", "--home", registry.folder)
-    assert refused.exit_code == 2
+    refused = registry.run("gate", registry.file(models=["angle/9"]), "--format", "github", status=2)
     assert "::error file=" in refused.stdout
     assert "title=nothing was judged::" in refused.stdout
 
@@ -238,21 +219,18 @@ def test_an_annotation_escapes_what_would_end_it() -> None:
 def test_a_failed_gate_stays_failed_where_all_is_found(registry: Any) -> None:
     file = registry.file(models=[TRUTH], gate={"maximum": {"cce_mean": 0.0001}})
     for _ in range(2):
-        said = run("evaluate", file, "--home", registry.folder)
+        said = registry.run("evaluate", file, status=3)
         assert "found" in said.output
         assert "gate failed: angle/1" in said.output
-        assert said.exit_code == 3
 
 
 @pytest.mark.usefixtures("outcomes")
 def test_a_small_split_is_undecided_in_terminal_status_and_tag(registry: Any) -> None:
     gate = {"baseline": "models:/angle/1", "not_worse_on": [], "better_on": ["mae"]}  # both have the same mean
-    said = run("gate", registry.file(models=[NARROW], gate=gate), "--home", registry.folder)
-    assert said.exit_code == 4
+    said = registry.run("gate", registry.file(models=[NARROW], gate=gate), status=4)
     assert "gate undecided: angle/2" in said.output
     assert MlflowClient().get_model_version("angle", "2").tags["cce_gate"] == "undecided"
-    failing = run("gate", registry.file(models=[NARROW, BIASED], gate=gate), "--home", registry.folder)
-    assert failing.exit_code == 3
+    registry.run("gate", registry.file(models=[NARROW, BIASED], gate=gate), status=3)
 
 
 @pytest.mark.usefixtures("outcomes")
@@ -264,52 +242,39 @@ def test_a_mistyped_baseline_passes_nothing(registry: Any, command: str) -> None
         ("production", "first_version: pass"),
         ("models:/angle/9", "angle has versions [1, 2, 3, 4]"),
     ):
-        refused = run(command, registry.file(models=[NARROW], gate={"baseline": baseline}), "--home", registry.folder)
-        assert refused.exit_code == 2
+        refused = registry.run(command, registry.file(models=[NARROW], gate={"baseline": baseline}), status=2)
         assert "gate.baseline" in refused.output
         assert said in refused.output
         assert "passed" not in refused.output
     first = registry.file(models=[NARROW], gate={"baseline": "production", "first_version": "pass"})
-    passed = run(command, first, "--home", registry.folder)
-    assert passed.exit_code == 0
+    passed = registry.run(command, first)
     assert "no version is production yet: nothing was compared" in passed.output
-
-
-@pytest.mark.usefixtures("outcomes")
-def test_a_gate_without_a_rule_is_refused(registry: Any) -> None:
-    refused = run("gate", registry.file(models=[NARROW], gate={"set_alias": "champion"}), "--home", registry.folder)
-    assert refused.exit_code == 2
-    assert "gate: there is no rule" in refused.output
 
 
 def test_gate_and_compare_read_what_their_file_asks_for(registry: Any, outcomes: list[VersionOutcome]) -> None:
     """The biased version was logged last under another protocol, under which its CCE is smaller."""
     other = {"base": "exact", "regularization": 0.2}
-    home = ("--home", registry.folder)
     value = next(item for item in outcomes if item.label == BIASED).metrics["cce_mean"].value
     (last,) = gate(registry.settings(models=[BIASED], protocol=other, gate={"maximum": {"cce_mean": 9.0}}))
     lower = last.candidate.metrics["cce_mean"].value
     assert lower < value
     rule = {"maximum": {"cce_mean": (lower + value) / 2}}
     for asked, shown_value in (({}, value), ({"protocol": other}, lower)):
-        judged = run("gate", registry.file(models=[BIASED], gate=rule, **asked), *home)
+        judged = registry.run("gate", registry.file(models=[BIASED], gate=rule, **asked), status=4)
         assert f"{shown_value:.3g}".lstrip("0") in judged.output, judged.output
 
-    shown = run("compare", registry.file(models=[TRUTH, BIASED]), *home)
+    shown = registry.run("compare", registry.file(models=[TRUTH, BIASED]))
     assert f"{value:.3g}".lstrip("0") in shown.output
     assert f"{lower:.3g}".lstrip("0") not in shown.output
-    shown = run("compare", registry.file(models=["angle/4", BIASED], protocol=other), *home)
+    shown = registry.run("compare", registry.file(models=["angle/4", BIASED], protocol=other))
     assert f"{lower:.3g}".lstrip("0") in shown.output
 
     never = {"base": "exact", "regularization": 0.3}
     for command in ("gate", "compare"):
-        missing = run(command, registry.file(models=[BIASED, "angle/4"], gate=rule, protocol=never), *home)
-        assert missing.exit_code == 2
+        missing = registry.run(command, registry.file(models=[BIASED, "angle/4"], gate=rule, protocol=never), status=2)
         assert "angle/3: not evaluated on split 'circle' under protocol" in missing.output
     split = registry.content()["splits"][0] | {"slices": []}
-    missing = run("gate", registry.file(models=[BIASED], gate=rule, splits=[split]), *home)
-    assert missing.exit_code == 2
+    missing = registry.run("gate", registry.file(models=[BIASED], gate=rule, splits=[split]), status=2)
     assert "another content of the split" in missing.output
-    edited = run("gate", registry.file(models=[BIASED], gate=rule, seed=1), *home)
-    assert edited.exit_code == 2
+    edited = registry.run("gate", registry.file(models=[BIASED], gate=rule, seed=1), status=2)
     assert "another predictions, model_inputs, solver, seed and store.dtype" in edited.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import json
 import threading
@@ -45,26 +44,22 @@ def test_the_example_files_are_accepted(file: Path) -> None:
     assert load_settings(file).splits
 
 
-async def create_pools() -> None:
-    template = json.loads((INFRA / "kubernetes" / "work-pool.json").read_text())
-    async with get_client() as client:
-        await client.create_work_pool(WorkPoolCreate(name="congruence", type="process"))
-        await client.create_work_pool(WorkPoolCreate(name="pods", type="kubernetes", base_job_template=template))
-
-
-async def read(name: str) -> tuple[DeploymentResponse, list[Any]]:
-    async with get_client() as client:
-        deployment = await client.read_deployment_by_name(name)
-        automations = await client.read_automations()
-    return deployment, automations
+def deployed(name: str) -> tuple[DeploymentResponse, list[Any]]:
+    """A deployment as the server has it, and the automations that run it."""
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name(f"watch-registry/{name}")
+        return found, [item for item in client.read_automations() if str(found.id) in str(item.actions)]
 
 
 @pytest.mark.usefixtures("prefect_server")
 def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
-    asyncio.run(create_pools())
+    template = json.loads((INFRA / "kubernetes" / "work-pool.json").read_text())
+    with get_client(sync_client=True) as client:
+        client.create_work_pool(WorkPoolCreate(name="congruence", type="process"))
+        client.create_work_pool(WorkPoolCreate(name="pods", type="kubernetes", base_job_template=template))
     monkeypatch.chdir(INFRA)
     invoke_and_assert(["--no-prompt", "deploy", "--all", "--prefect-file", "prefect.yaml"], expected_code=0)
-    watch, _ = asyncio.run(read("watch-registry/watch"))
+    watch, _ = deployed("watch")
     assert watch.entrypoint == "congruence.flows.deployed.watch_registry"
     assert [str(item.schedule.cron) for item in watch.schedules] == ["*/15 * * * *"]
     assert watch.global_concurrency_limit is not None
@@ -72,8 +67,7 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger(monkeyp
     assert "EvaluationSettings" in str(watch.parameter_openapi_schema)
     assert watch.parameters == {"file": "/etc/congruence/evaluation.yaml"}
     assert str(INFRA) not in json.dumps(watch.pull_steps), "runs are carried out where this folder is not"
-    version, automations = asyncio.run(read("watch-registry/new-version"))
-    (automation,) = (item for item in automations if str(version.id) in str(item.actions))
+    _, (automation,) = deployed("new-version")
     assert "mlflow.model_version.created" in automation.trigger.expect
     assert automation.actions[0].parameters["model"] == "{{ event.payload.model }}"
 
@@ -93,6 +87,8 @@ def test_a_run_that_cannot_evaluate_a_version_fails(registry: Any, inline: Calla
     registry.register("bad", fails=True)
     with pytest.raises(UnevaluatedError, match="bad/1 on circle"):
         watch_registry(file=registry.file(models=["good", "bad"], metrics=["cce"]))
+    with pytest.raises(SettingsError, match="give either file"):
+        watch_registry()
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -149,12 +145,6 @@ def test_runs_on_one_model_wait_for_each_other(registry: Any, inline: Callable[.
     assert ended == ["busy"]
 
 
-@pytest.mark.usefixtures("prefect_server")
-def test_a_scheduled_run_without_settings_says_what_to_give() -> None:
-    with pytest.raises(SettingsError, match="give either file"):
-        watch_registry()
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -173,20 +163,13 @@ def test_inline_settings_choose_nothing_that_runs_on_the_worker(
     assert _settings(registry.file(models=["good"], **changes), None).models == ["good"]
 
 
-async def _on_the_server() -> tuple[dict[str, Any], list[Any]]:
-    async with get_client() as client:
-        deployments = {item.name: item for item in await client.read_deployments()}
-        return deployments, await client.read_automations()
-
-
 @pytest.mark.usefixtures("prefect_server")
 def test_the_deployments_are_registered_once_with_schedule_and_trigger(registry: Any) -> None:
     file = registry.file(models=["angle"])
     for _ in range(2):
         for deployment in served_deployments(file, "circle", "*/5 * * * *"):
             deployment.apply()
-    deployments, automations = asyncio.run(_on_the_server())
-    scheduled, announced = deployments["circle"], deployments["circle-new-version"]
+    (scheduled, _), (announced, (automation,)) = deployed("circle"), deployed("circle-new-version")
     assert [item.schedule.cron for item in scheduled.schedules] == ["*/5 * * * *"]
     assert announced.schedules == []
     assert scheduled.global_concurrency_limit.limit == 1
@@ -194,7 +177,6 @@ def test_the_deployments_are_registered_once_with_schedule_and_trigger(registry:
     for deployment in (scheduled, announced):
         assert deployment.parameters == {"file": str(file)}
         assert deployment.entrypoint == "congruence.flows.deployed.watch_registry"
-    (automation,) = (item for item in automations if str(announced.id) in str(item.actions))
     assert automation.trigger.expect == {"mlflow.model_version.created"}
     assert automation.actions[0].parameters == {"file": str(file), "model": "{{ event.payload.model }}"}
 

@@ -7,17 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pandas as pd
 import pytest
 import scipy.stats
 from commands import SERVERS, run
-from mlflow import MlflowClient
-from typer.testing import CliRunner
 
-from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
-from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
-from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.evaluate.steps import Steps
 from congruence.tasks.mlflow.reading import read_scores
@@ -37,8 +33,7 @@ def test_a_protocol_with_a_bootstrapped_validation_reference(registry: Any, rows
     (split,) = registry.content()["splits"]
     reference = split | {"name": "validation", "uri": str(rows_file(registry.folder / "validation.parquet", 1, 120))}
     changes = {"protocol": {"base": "ecai", "bootstraps": 3, "draws": 2}, "reference": reference, "metrics": ["nll"]}
-    settings = registry.settings(models=[registry.register("bootstrapped")], **changes)
-    (outcome,) = evaluate_plan(Plan(settings), LocalExecutor, Observer())
+    (outcome,) = registry.evaluated(models=[registry.register("bootstrapped")], **changes)
     assert outcome.status == "evaluated"
     assert outcome.metrics["cce_std"].value > 0
     assert outcome.run_id is not None
@@ -52,7 +47,7 @@ def test_rows_far_out_are_named_wherever_they_lie(registry: Any) -> None:
     rows.to_parquet(path, index=False)
     registry.register("far-out")
     split = registry.content()["splits"][0] | {"name": "far", "uri": str(path)}
-    (outcome,) = evaluate_plan(Plan(registry.settings(models=["far-out"], splits=[split])), LocalExecutor, Observer())
+    (outcome,) = registry.evaluated(models=["far-out"], splits=[split])
     assert outcome.error is None
     said = " ".join(outcome.wrong)
     assert any(str(key) in said for key in rows["key"].iloc[-6:]), said
@@ -93,7 +88,7 @@ def test_a_found_run_gives_the_flows_outcomes_and_judges_the_gate_without_a_serv
 def test_what_is_missing_or_changed_is_not_found(registry: Any, rows_file: Any) -> None:
     registry.register("grown")
     settings = registry.settings(models=["grown"], metrics=["nll"])
-    evaluate_plan(Plan(settings), LocalExecutor, Observer())
+    registry.evaluated(models=["grown"], metrics=["nll"])
     assert Plan(settings).outcomes() is not None
     for changes in (
         {"seed": 1},
@@ -111,14 +106,13 @@ def test_what_is_missing_or_changed_is_not_found(registry: Any, rows_file: Any) 
 WIDE = {"family": "normal", "columns": {"scale": 2.0}}
 
 
-def runs(registry: Any) -> list[str]:
-    experiment = MlflowClient().get_experiment_by_name("congruence/evaluations")
-    return [run.info.run_id for run in MlflowClient().search_runs([experiment.experiment_id])] if experiment else []
+def runs() -> list[str]:
+    return list(mlflow.search_runs(experiment_names=["congruence/evaluations"])["run_id"])
 
 
 def only(registry: Any, **changes: Any) -> VersionOutcome:
-    """The outcome of one version without Prefect, which has its own tests above."""
-    (outcome,) = evaluate_plan(Plan(registry.settings(metrics=["nll"], **changes)), LocalExecutor, Observer())
+    """The outcome of one version."""
+    (outcome,) = registry.evaluated(metrics=["nll"], **changes)
     return outcome
 
 
@@ -154,12 +148,11 @@ def test_an_evaluation_is_made_again_on_request(registry: Any) -> None:
     kept = list((registry.folder / "embeddings" / "predictions").glob("*/*.npz"))
     times = {path: path.stat().st_mtime_ns for path in kept}
     file = registry.file(models=["again/1"], metrics=["nll"])
-    said = CliRunner().invoke(app, ["evaluate", str(file), "--again", "--home", str(registry.folder)])
-    assert said.exit_code == 0, said.output
+    registry.run("evaluate", file, "--again")
     after = only(registry, models=["again/1"])
     assert after.status == "found"
     assert after.run_id != before.run_id
-    assert before.run_id not in runs(registry)
+    assert before.run_id not in runs()
     assert after.metrics["cce_mean"].value == pytest.approx(before.metrics["cce_mean"].value, rel=1e-3)
     assert any(path.stat().st_mtime_ns != times[path] for path in kept)
 

@@ -24,13 +24,9 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from prefect.settings import PREFECT_API_URL
 
-from congruence.tasks.evaluate.evaluation import evaluate
-from congruence.tasks.evaluate.executors import LocalExecutor, Observer
-from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.mlflow.identity import run_metrics
 from congruence.tasks.mlflow.reading import list_evaluations
 from congruence.tasks.runtime.files import ENDING
-from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.settings.sections import TrackingSettings
 
 SHARDS = 6
@@ -77,8 +73,8 @@ def server(registry: Any) -> Iterator[MlflowServer]:
 def undisturbed(registry: Any, server: MlflowServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """In this process, which has loaded everything: what is compared are its numbers."""
     registry.register()
-    settings = load_settings(written(registry, tmp_path_factory.mktemp("undisturbed"), "congruence", server))
-    assert [outcome.status for outcome in evaluate(Plan(settings), LocalExecutor, Observer())] == ["evaluated"]
+    asked = changes(registry, tmp_path_factory.mktemp("undisturbed"), "congruence", server)
+    assert [outcome.status for outcome in registry.evaluated(**asked)] == ["evaluated"]
     return metrics_of_runs("congruence")
 
 
@@ -97,7 +93,7 @@ def test_a_command_ends_at_once_and_the_next_one_ends_as_if_undisturbed(
     cluster: str,
 ) -> None:
     experiment = f"{stage}-{number.name}-{mlflow_server}-{cluster}"
-    file = written(registry, tmp_path, experiment, server, cluster)
+    file = registry.file(**changes(registry, tmp_path, experiment, server, cluster))
     ended = command(file)
     wait_for(lambda: MOMENTS[stage](tmp_path, experiment), ended)
     tree = psutil.Process(ended.pid).children(recursive=True)
@@ -130,16 +126,18 @@ def test_a_command_ends_at_once_and_the_next_one_ends_as_if_undisturbed(
     assert list((registry.folder / "temporary").glob("process-*")) == []
 
 
-def written(registry: Any, store: Path, experiment: str, server: MlflowServer, cluster: str = "threads") -> Path:
-    """An evaluation file, mostly with workers that are threads: a run is up in seconds."""
+def changes(
+    registry: Any, store: Path, experiment: str, server: MlflowServer, cluster: str = "threads"
+) -> dict[str, Any]:
+    """Of the evaluation file, mostly with workers that are threads: a run is up in seconds."""
     (split,) = registry.content()["splits"]
-    return registry.file(
-        models=["models:/angle/1"],
-        splits=[split | {"shard_rows": 27}],
-        store={"uri": str(store)},
-        tracking={"experiment": experiment, "uri": server.uri},
-        cluster={"kind": cluster, "workers": 1},
-    )
+    return {
+        "models": ["models:/angle/1"],
+        "splits": [split | {"shard_rows": 27}],
+        "store": {"uri": str(store)},
+        "tracking": {"experiment": experiment, "uri": server.uri},
+        "cluster": {"kind": cluster, "workers": 1},
+    }
 
 
 def command(file: Path) -> subprocess.Popen[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
@@ -28,7 +27,6 @@ from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.operations.watch import check_once
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
@@ -230,12 +228,6 @@ def answer_a_verdict() -> None:
     """What somebody runs when a version turns out wrong."""
 
 
-async def _runs_of(deployment: str) -> list[Any]:
-    wanted = FlowRunFilter(deployment_id=FlowRunFilterDeploymentId(any_=[deployment]))  # type: ignore[list-item]
-    async with get_client() as client:
-        return await client.read_flow_runs(flow_run_filter=wanted)
-
-
 @pytest.mark.usefixtures("prefect_server")
 def test_a_changed_verdict_starts_the_automation_of_the_page(registry: Any, tmp_path: Path) -> None:
     deployment = str(answer_a_verdict.to_deployment("by-automation").apply())  # type: ignore[union-attr]
@@ -250,7 +242,9 @@ def test_a_changed_verdict_starts_the_automation_of_the_page(registry: Any, tmp_
     _day(tmp_path / "days", 1, 120)
     (sentence,) = check_once(_settings(registry, tmp_path / "days", "noticed")).sentences
     assert "wrong, first shown on 2026-03-01" in sentence
-    wait_until(lambda: asyncio.run(_runs_of(deployment)), 120, "a run that the automation starts")
+    wanted = FlowRunFilter(deployment_id=FlowRunFilterDeploymentId(any_=[deployment]))  # type: ignore[list-item]
+    with get_client(sync_client=True) as client:
+        wait_until(lambda: client.read_flow_runs(flow_run_filter=wanted), 120, "a run that the automation starts")
 
 
 def test_rows_that_lack_a_feature_stay_in_process_where_the_encoder_takes_them(registry: Any, tmp_path: Path) -> None:
@@ -258,16 +252,13 @@ def test_rows_that_lack_a_feature_stay_in_process_where_the_encoder_takes_them(r
     frame = pd.DataFrame({"x": rng.normal(size=60), "z": rng.normal(size=60), "y": rng.normal(size=60)})
     frame.loc[[4, 17, 31], "x"] = np.nan
     frame.to_parquet(tmp_path / "lacking.parquet")
-    log_predictive_model(
-        lambda rows: pd.DataFrame({"loc": 0.0 * rows["z"], "scale": 1.0}), name="plain", family="normal",
-        input_example=frame[["x", "z"]].head(2), registered_model_name="plain", pip_requirements=["mlflow"],
-    )  # fmt: skip
+    example = frame[["x", "z"]].head(2)
+    registry.log(lambda rows: pd.DataFrame({"loc": 0.0 * rows["z"], "scale": 1.0}), "plain", example)
     lacking = {"uri": str(tmp_path / "lacking.parquet"), "input": ["x", "z"], "input_kind": "features", "target": "y"}
 
     def evaluated(missing: str) -> VersionOutcome:
         encoder = {"kind": "identity", "missing": missing}
-        settings = registry.settings(models=["plain"], splits=[lacking], encoder=encoder)
-        (outcome,) = evaluate(Plan(settings), LocalExecutor, Observer())
+        (outcome,) = registry.evaluated(models=["plain"], splits=[lacking], encoder=encoder)
         return outcome
 
     assert mlflow.get_run(evaluated("mean").run_id).data.params["valid_rows"] == "60"

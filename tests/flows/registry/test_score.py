@@ -14,19 +14,16 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from PIL import Image
-from typer.testing import CliRunner
 
-from congruence.flows.cli.app import app
 from congruence.flows.operations import score_inputs
 from congruence.flows.operations.score_inputs import ScoredInputs, print_scores, score
 from congruence.kernels.trust.judgement import CCE, SPREAD, SUPPORT
-from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import encode_png, write_digits
 from congruence.tasks.mlflow.comparisons import log_reliability
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.reliability import TABLE
 from congruence.tasks.sentences.inputs import withholding_sentence
-from congruence.tasks.settings.evaluation import load_settings
+from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 LAW = {"protocol": {"base": "exact", "regularization": 0.01}}
 
@@ -108,19 +105,12 @@ def test_mlflow_has_the_same_once(registry: Any, scored: ScoredInputs) -> None:
     assert metrics["mae_kept"] == scores.loc[~scores["withhold"].astype(bool), "absolute_error"].mean()
     assert metrics["mae_kept"] < 0.8 * metrics["mae"]
     assert metrics["nll_mean_rejection_gain"] > 0.2
-    files = {
-        item.path for folder in (None, "plots", "tables") for item in client.list_artifacts(run.info.run_id, folder)
-    }
+    folders = (None, "plots", "tables")
+    files = {item.path for folder in folders for item in client.list_artifacts(run.info.run_id, folder)}
     assert files >= {
-        "scores.parquet",
-        "report.html",
-        "plots/rejection.png",
-        "tables/points.json",
-        "tables/rejection.json",
-        "tables/risk_coverage.json",
-        "plots/risk-coverage.png",
-        "scores.csv",
-    }
+        "scores.parquet", "report.html", "scores.csv", "plots/rejection.png", "plots/risk-coverage.png",
+        "tables/points.json", "tables/rejection.json", "tables/risk_coverage.json",
+    }  # fmt: skip
     assert {item.dataset.name for item in run.inputs.dataset_inputs} == {"circle", "inputs"}
     paths = [scored.folder / "report.html"]
     assert log_reliability(found, paths, registry.settings().tracking).run_id == scored.run_id
@@ -135,21 +125,7 @@ def test_unlabelled_inputs_get_the_same_numbers_from_the_command(registry: Any, 
     frame.loc[3, "cos"] = np.nan
     frame.to_parquet(bare)
     file, output = registry.file(**LAW), registry.folder / "output"
-    arguments = [
-        "score",
-        file,
-        "-m",
-        "angle/1",
-        "--inputs",
-        bare,
-        "--output",
-        output,
-        "--no-log",
-        "--home",
-        registry.folder,
-    ]
-    shown = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert shown.exit_code == 0, shown.output
+    shown = registry.run("score", file, "-m", "angle/1", "--inputs", bare, "--output", output, "--no-log")
     assert "199 of 200" in shown.output
     assert "1 row is left out of 200" in shown.output
     assert "in MLflow" not in shown.output
@@ -171,26 +147,30 @@ def test_an_input_without_its_whole_number_is_left_out_and_the_others_are_scored
         assert frame["part"].dtype.kind == "i"
         return pd.DataFrame({"loc": 2.0 * frame["angle"], "scale": 1.0})
 
-    example = pd.DataFrame({"angle": [0.1, 0.2], "part": [1, 2]})
-    log_predictive_model(
-        predict, name="whole", family="normal", input_example=example, registered_model_name="whole",
-        pip_requirements=["mlflow"],
-    )  # fmt: skip
+    registry.log(predict, "whole", pd.DataFrame({"angle": [0.1, 0.2], "part": [1, 2]}))
     split = registry.content()["splits"][0] | {"uri": str(registry.folder / "whole.parquet")}
     rows = pd.read_parquet(registry.split).assign(part=lambda frame: np.arange(len(frame)) % 5)
     rows.to_parquet(registry.folder / "whole.parquet")
     rows = rows.iloc[:60].assign(part=lambda frame: frame["part"].where(np.arange(60) != 7))
-    rows.to_parquet(registry.folder / "lacking.parquet")
+    settings = registry.settings(**LAW, splits=[split | {"model_inputs": ["angle", "part"]}])
+    line, left_out = without_a_row(settings, "whole/1", rows, monkeypatch)
+    assert "lacking.parquet, row 7: model input 'part' is missing" in line
+    assert left_out.name == 7
+    assert "'part' is missing" in left_out["reason"]
+
+
+def without_a_row(
+    settings: EvaluationSettings, version: str, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, Any]:
+    """What is said of sixty new rows of which one is left out, and what the table has of that row."""
+    rows.to_parquet(settings.home_folder / "lacking.parquet")
     lines: list[str] = []
     monkeypatch.setattr(score_inputs, "say", lines.append)
-    settings = registry.settings(**LAW, splits=[split | {"model_inputs": ["angle", "part"]}])
-    made = score(settings, "whole/1", str(registry.folder / "lacking.parquet"), log=False)
-    line = lines[0]
-    assert "1 row is left out of 60" in line
-    assert "lacking.parquet, row 7: model input 'part' is missing" in line
+    made = score(settings, version, str(settings.home_folder / "lacking.parquet"), log=False)
+    assert "1 row is left out of 60" in lines[0]
     scores = pd.read_parquet(made.folder / "scores.parquet")
-    assert np.flatnonzero(~scores["valid"]).tolist() == [7]
-    assert "'part' is missing" in scores.loc[7, "reason"]
+    (place,) = np.flatnonzero(~scores["valid"])
+    return lines[0], scores.loc[place]
 
 
 @pytest.mark.usefixtures("scored")
@@ -199,10 +179,7 @@ def test_inputs_that_cannot_be_scored_are_refused_with_what_they_lack(registry: 
     wrong = registry.folder / "wrong.parquet"
 
     def said(inputs: Path, *more: str) -> str:
-        file = registry.file(**LAW)
-        arguments = ["score", file, "-m", "angle/1", "--inputs", inputs, "--home", registry.folder, *more]
-        shown = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        assert shown.exit_code == 2, shown.output
+        shown = registry.run("score", registry.file(**LAW), "-m", "angle/1", "--inputs", inputs, *more, status=2)
         return shown.output
 
     frame.drop(columns="sin").to_parquet(wrong)
@@ -232,16 +209,11 @@ def test_a_share_is_a_rule_and_other_words_are_none(registry: Any) -> None:
 def test_an_embedding_of_zeros_is_withheld_and_stops_nothing(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.read_parquet(registry.folder / "new.parquet").iloc[:60].drop(columns=["y", "half"])
     frame.loc[5, ["cos", "sin"]] = 0.0
-    frame.to_parquet(registry.folder / "blank.parquet")
-    lines: list[str] = []
-    monkeypatch.setattr(score_inputs, "say", lines.append)
     settings = registry.settings(**LAW, encoder={"kind": "identity", "standardise": False, "dimension": 2})
-    made = score(settings, "angle/1", str(registry.folder / "blank.parquet"), log=False)
-    assert "1 row is left out of 60" in lines[0]
-    scores = pd.read_parquet(made.folder / "scores.parquet")
-    assert np.flatnonzero(~scores["valid"]).tolist() == [5]
-    assert scores.loc[5, "withhold"]
-    assert "all zeros and has no direction" in scores.loc[5, "reason"]
+    _, left_out = without_a_row(settings, "angle/1", frame, monkeypatch)
+    assert left_out.name == 5
+    assert left_out["withhold"]
+    assert "all zeros and has no direction" in left_out["reason"]
 
 
 ORDINARY, STRANGE = 120, 8
@@ -280,18 +252,12 @@ def test_pictures_of_another_kind_are_withheld_and_ordinary_ones_are_not(registr
     fresh = pd.concat([pd.read_parquet(ordinary).drop(columns="target"), _strange()], ignore_index=True)
     fresh.to_parquet(folder / "pictures.parquet")
     example = pd.read_parquet(ordinary)[["image", "angle", "digit"]].head(2)
-    log_predictive_model(
-        _predict, name="pictures", family="normal", input_example=example, registered_model_name="pictures",
-        pip_requirements=["mlflow"],
-    )  # fmt: skip
+    registry.log(_predict, "pictures", example)
     split = {"name": "digits", "uri": str(folder / "labelled"), "key": "key", "input": "image", "target": "target",
              "model_inputs": ["image", "angle", "digit"], "shard_rows": 100}  # fmt: skip
     file = registry.file(splits=[split], encoder={"kind": "open_clip", "model": "compact"}, protocol="exact")
-    output = folder / "output"
-    arguments = ["score", file, "-m", "pictures/1", "--inputs", folder / "pictures.parquet", "--output", output,
-                 "--no-log", "--home", folder]  # fmt: skip
-    shown = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert shown.exit_code == 0, shown.output
+    inputs, output = folder / "pictures.parquet", folder / "output"
+    shown = registry.run("score", file, "-m", "pictures/1", "--inputs", inputs, "--output", output, "--no-log")
     assert "3 rows are left out of" in shown.output
     scores = pd.read_parquet(output / "scores.parquet")
     kind = scores["key"].str.partition("-")[0]

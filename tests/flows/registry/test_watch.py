@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mlflow
 import pytest
+from loopback import wait_until
 from mlflow import MlflowClient
 
 import congruence.flows.operations.looks as shown
@@ -15,6 +18,7 @@ import congruence.flows.operations.watch as flow
 from congruence.flows.operations.watch import check_once, only_watch, watch, watched_versions
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import WatchSettings, parse_duration
 
 
@@ -28,8 +32,25 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def runs() -> int:
-    experiment = MlflowClient().get_experiment_by_name("congruence/evaluations")
-    return len(MlflowClient().search_runs([experiment.experiment_id])) if experiment else 0
+    return len(mlflow.search_runs(experiment_names=["congruence/evaluations"]))
+
+
+@contextmanager
+def watching(settings: EvaluationSettings, every: float) -> Iterator[Callable[..., None]]:
+    """A watch in a thread of its own, which goes on until the end; the function waits until something holds."""
+    stop = threading.Event()
+    watcher = threading.Thread(target=watch, args=(settings,), kwargs={"every": every, "stop": stop})
+
+    def until(holds: Callable[[], bool], seconds: float = 120) -> None:
+        wait_until(holds, seconds, "what is watched for")
+        assert watcher.is_alive()
+
+    watcher.start()
+    try:
+        yield until
+    finally:
+        stop.set()
+        watcher.join()
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -53,20 +74,11 @@ def test_a_version_registered_while_a_watch_runs_is_evaluated(registry: Any) -> 
     settings = registry.settings(
         models=["la*"], metrics=["mae", "crps"], gate={"maximum": {"mae": 2.0}, "set_alias": "champion"}
     )
-    stop = threading.Event()
-    watcher = threading.Thread(target=watch, args=(settings,), kwargs={"every": 0.5, "stop": stop})
-    watcher.start()
-    try:
+    with watching(settings, every=0.5) as until:
         registry.register("late")
-        limit = time.monotonic() + 120
-        while "cce_gate" not in MlflowClient().get_model_version("late", "1").tags:
-            assert time.monotonic() < limit
-            time.sleep(0.2)
+        until(lambda: "cce_gate" in MlflowClient().get_model_version("late", "1").tags)
         with pytest.raises(SettingsError, match="another `congruence watch` runs in"), only_watch(settings):
             pass
-    finally:
-        stop.set()
-        watcher.join()
     tags = MlflowClient().get_model_version("late", "1").tags
     assert tags["cce_gate"] == "passed"
     assert float(tags["cce"]) > 0
@@ -96,19 +108,10 @@ def test_a_gate_that_lacks_its_baseline_judges_once_the_baseline_is_there(regist
 @pytest.mark.usefixtures("prefect_server")
 def test_a_failed_version_shows_its_error_and_is_left_alone_for_a_while(registry: Any, said: list[str]) -> None:
     registry.register("bad", fails=True)
-    stop = threading.Event()
     settings = registry.settings(models=["bad"], watch={"retry_after": "1h"})
-    watcher = threading.Thread(target=watch, args=(settings,), kwargs={"every": 0.2, "stop": stop})
-    watcher.start()
-    try:
-        limit = time.monotonic() + 120
-        while not any(line.startswith("failed bad/1") for line in said):
-            assert time.monotonic() < limit, said
-            time.sleep(0.2)
+    with watching(settings, every=0.2) as until:
+        until(lambda: any(line.startswith("failed bad/1") for line in said))
         time.sleep(2.0)  # some passes
-    finally:
-        stop.set()
-        watcher.join()
     assert sum(line.startswith("failed bad/1") for line in said) == 1
     tags = MlflowClient().get_model_version("bad", "1").tags
     assert "scale" in tags["cce_error"]
@@ -119,22 +122,14 @@ def test_a_failed_version_shows_its_error_and_is_left_alone_for_a_while(registry
 def test_an_mlflow_that_is_away_is_waited_for(registry: Any, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # as a command has few: MLflow's own seven take minutes
     away = registry.settings(models=["new"], tracking={"uri": "http://127.0.0.1:9", "patience": 0.1})
-    stop = threading.Event()
-    watcher = threading.Thread(target=watch, args=(away,), kwargs={"every": 0.1, "stop": stop})
     before = mlflow.get_tracking_uri()
     try:
         with pytest.raises(TrackingError, match="is unreachable"):
             check_once(away)
-        watcher.start()
-        deadline = time.monotonic() + 60.0
-        while sum("still watching" in line for line in said) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert watcher.is_alive()
+        with watching(away, every=0.1) as until:
+            until(lambda: sum("still watching" in line for line in said) > 1, 60)
     finally:
-        stop.set()
-        watcher.join()
         mlflow.set_tracking_uri(before)
-    assert sum("still watching" in line for line in said) > 1
 
 
 def test_a_split_that_cannot_be_read_is_a_problem_of_its_own(registry: Any, said: list[str]) -> None:
