@@ -39,13 +39,18 @@ def frame(**columns: object) -> pd.DataFrame:
 
 def written(folder: Path, data: pd.DataFrame, **options: object) -> Path:
     data.to_parquet(folder / "rows.parquet")
-    output = folder / "evaluation.yaml"
-    write_evaluation(str(folder / "rows.parquet"), output, **options)  # type: ignore[arg-type]
+    return written_of(folder / "rows.parquet", **options)
+
+
+def written_of(data: Path, **options: object) -> Path:
+    output = data.parent / "evaluation.yaml"
+    write_evaluation(str(data), output, **options)  # type: ignore[arg-type]
     return output
 
 
 def test_the_file_is_read_as_it_was_meant(tmp_path: Path) -> None:
-    output = written(tmp_path, frame(), target="price")
+    reasons = np.where(np.arange(ROWS) % 2, "sold", "let")  # called as a column of scores: no slice
+    output = written(tmp_path, frame(reason=reasons), target="price")
     (split,) = load_settings(output).splits
     assert (split.target, split.input, split.input_kind) == ("price", ["rooms", "area"], "features")
     assert (split.key, split.slices) == ("id", ["city"])
@@ -60,16 +65,25 @@ def test_names_stand_as_they_are_and_unused_columns_are_named(tmp_path: Path) ->
     assert "input: [rooms, area, Größe in m²]    # what the encoder reads; without age" in text
 
 
-def test_no_slice_is_proposed_of_the_name_of_a_score(tmp_path: Path) -> None:
-    data = frame(reason=np.where(np.arange(ROWS) % 2, "sold", "let"))
-    assert load_settings(written(tmp_path, data, target="price")).splits[0].slices == ["city"]
+TEXTS = [f"policy {row}" for row in range(40)]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_a_key_is_told_by_its_name_and_values(kind: pa.DataType) -> None:
-    table = pa.table({"policy_id": pa.array(["a", "b"], kind), "x": [0.5, 1.5], "claims": [0, 1]})
-    assert columns_roles(table, "claims").key == "policy_id"
-    assert columns_roles(table.set_column(0, "policy_id", pa.array(["a", "a"], kind)), "claims").key is None
+@pytest.mark.parametrize(
+    ("name", "values", "is_key"),
+    [
+        ("policy_id", pa.array(TEXTS), True),
+        ("policy_id", pa.array(TEXTS, pa.large_string()), True),
+        ("policy_id", pa.array(["a"] * 40), False),
+        ("policy_id", pa.array(["a"] * 40, pa.large_string()), False),
+        ("IDpol", np.arange(40), True),
+        ("policyID", np.arange(40), True),
+        ("rowId", np.arange(40), True),
+        ("idle", np.arange(40), False),
+    ],
+)
+def test_a_key_is_told_by_its_name_and_values(name: str, values: Any, is_key: bool) -> None:
+    table = pa.table({name: values, "claims": np.arange(40) % 3, "power": np.arange(40) / 7.0})
+    assert columns_roles(table, "claims").key == (name if is_key else None)
 
 
 @pytest.mark.parametrize(
@@ -97,17 +111,25 @@ def test_the_model_says_what_it_is_given_and_so_what_is_left_to_predict() -> Non
     assert "models: [models:/house/1]" in told
 
 
+TEXT = {"price": ["12.5"] * 9 + ["1,250"] * (ROWS - 9)}
+
+
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("columns", "target", "said"),
     [
-        ("prize", "there is no column 'prize'"),
-        (None, "which column is to be predicted? The numeric ones"),
+        ({}, "prize", "--target: there is no column 'prize'"),
+        ({}, None, r"--target: which column is to be predicted\? The numeric ones"),
+        ({"y": 1.0, "target": 2.0}, None, "target and y are all called as one"),
+        (TEXT, "price", "column 'price' holds text, for example '1,250'"),
+        ({}, "city", "column 'city' holds text, for example '"),
+        ({"label": "yes"}, None, "numeric ones are rooms, area, price; label holds text"),
     ],
 )
-def test_a_target_that_cannot_be_told_is_asked_for(tmp_path: Path, target: str | None, said: str) -> None:
-    with pytest.raises(SettingsError, match="--target") as error:
-        written(tmp_path, frame(), target=target)
-    assert said in str(error.value)
+def test_a_target_that_cannot_be_or_be_told_is_asked_for(
+    tmp_path: Path, columns: dict[str, object], target: str | None, said: str
+) -> None:
+    with pytest.raises(SettingsError, match=said):
+        written(tmp_path, frame(**columns), target=target)
     assert not (tmp_path / "evaluation.yaml").exists()
 
 
@@ -117,13 +139,7 @@ def test_nothing_is_overwritten_and_missing_data_are_named(tmp_path: Path) -> No
         written(tmp_path, frame(), target="price")
     assert written(tmp_path, frame(), target="rooms", overwrite=True) == output
     with pytest.raises(SplitError, match="no such file"):
-        write_evaluation(str(tmp_path / "nowhere.parquet"), tmp_path / "other.yaml")
-
-
-@pytest.mark.parametrize(("name", "is_key"), [("IDpol", True), ("policyID", True), ("rowId", True), ("idle", False)])
-def test_a_key_is_known_by_the_usual_spellings(name: str, is_key: bool) -> None:
-    table = pa.table({name: np.arange(40), "claims": np.arange(40) % 3, "power": np.arange(40) / 7.0})
-    assert (columns_roles(table, "claims").key == name) is is_key
+        written_of(tmp_path / "nowhere.parquet", overwrite=True)
 
 
 def test_slices_are_columns_that_the_model_reads_first_and_none_is_left_out_in_silence() -> None:
@@ -202,24 +218,21 @@ def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Pat
     rng = np.random.default_rng(0)
     table = frame(mu=rng.normal(size=ROWS), sigma=1.0, model_version="v1").drop(columns="price")
     table["scored_at"] = pd.date_range("2026-01-05", periods=ROWS, freq="h")
-    table.to_parquet(tmp_path / "scored.parquet", index=False)
-    pd.DataFrame({"id": range(9), "price": 1.5}).to_parquet(tmp_path / "outcomes.parquet", index=False)
-    output = tmp_path / "evaluation.yaml"
-    given = str(tmp_path / "scored.parquet")
-    write_evaluation(given, output, targets=str(tmp_path / "outcomes.parquet"))
-    settings = load_settings(output)
+    outcomes = tmp_path / "outcomes.parquet"
+    pd.DataFrame({"id": range(9), "price": 1.5}).to_parquet(outcomes, index=False)
+    settings = load_settings(written(tmp_path, table, targets=str(outcomes)))
     said = settings.predictions
     assert said is not None
     assert (said.key, said.version, said.time, said.family) == ("id", "model_version", "scored_at", "normal")
     assert said.columns == {"loc": "mu", "scale": "sigma"}
     assert said.targets is not None
-    assert said.targets.uri == str(tmp_path / "outcomes.parquet")
+    assert said.targets.uri == str(outcomes)
     (split,) = settings.splits
     assert (split.input, split.slices, split.target) == (["rooms", "area"], ["city"], "price")
     assert opened(settings).models == ["stored:v1"]
-    frame(**{"q0.1": 0.0, "q0.5": 1.0, "q0.9": 2.0}).to_parquet(tmp_path / "levels.parquet", index=False)
-    text = write_evaluation(str(tmp_path / "levels.parquet"), tmp_path / "other.yaml", target="price")
-    assert "# q0.1, q0.5, q0.9 are read as quantiles" in text
+    levels = frame(**{"q0.1": 0.0, "q0.5": 1.0, "q0.9": 2.0})
+    output = written(tmp_path, levels, target="price", overwrite=True)
+    assert "# q0.1, q0.5, q0.9 are read as quantiles" in output.read_text()
 
 
 def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> None:
@@ -229,15 +242,14 @@ def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> 
     table["scored"] = "2026-01-02T03:04:05"
     table.to_csv(tmp_path / "scored.csv", index=False)
     orders = pd.DataFrame({"order no": np.arange(9).astype(str), "outcome": 1.5})
-    orders.to_parquet(tmp_path / "outcomes.parquet", index=False)
-    output, given = tmp_path / "evaluation.yaml", str(tmp_path / "scored.csv")
-    write_evaluation(given, output, targets=str(tmp_path / "outcomes.parquet"))
-    said = load_settings(output).predictions
+    outcomes = tmp_path / "outcomes.parquet"
+    orders.to_parquet(outcomes, index=False)
+    said = load_settings(written_of(tmp_path / "scored.csv", targets=str(outcomes))).predictions
     assert said is not None
     assert (said.key, said.time) == ("order no", "scored")
-    orders.assign(**{"order no": "one of several"}).to_parquet(tmp_path / "outcomes.parquet", index=False)
+    orders.assign(**{"order no": "one of several"}).to_parquet(outcomes, index=False)
     with pytest.raises(SettingsError, match="which column names a row in both tables"):
-        write_evaluation(given, output, targets=str(tmp_path / "outcomes.parquet"), overwrite=True)
+        written_of(tmp_path / "scored.csv", targets=str(outcomes), overwrite=True)
 
 
 @pytest.mark.parametrize(
@@ -256,16 +268,17 @@ def test_draws_and_a_prediction_with_its_spread_are_stored_predictions(
     """They were taken as features of a model: the encoder was given twenty draws of the target."""
     rng = np.random.default_rng(0)
     drawn = {name: rng.uniform(1, 2, ROWS) for name in reversed(names)}
-    frame(**drawn).to_parquet(tmp_path / "stored.parquet", index=False)
-    output = tmp_path / "evaluation.yaml"
-    text = write_evaluation(str(tmp_path / "stored.parquet"), output, target="price")
+    output = written(tmp_path, frame(**drawn), target="price")
     settings = load_settings(output)
     assert settings.splits[0].input == ["rooms", "area"]
     assert settings.predictions is not None
     read = read_distribution(pd.DataFrame(drawn), settings.predictions.read_by, ROWS)
     assert read.family == family
     if family == "samples":
-        assert f"# {names[0]} to {names[-1]} are read as {len(names)} draws of the target by their names" in text
+        assert (
+            f"# {names[0]} to {names[-1]} are read as {len(names)} draws of the target by their names"
+            in output.read_text()
+        )
         np.testing.assert_array_equal(read.draws, pd.DataFrame(drawn)[names])
 
 
@@ -284,8 +297,7 @@ def test_the_index_that_a_frame_was_written_with_is_no_input_unless_a_model_asks
 ) -> None:
     data = frame().drop(columns="id").rename_axis(name)
     data.to_csv(tmp_path / "rows.csv")
-    output = tmp_path / "evaluation.yaml"
-    write_evaluation(str(tmp_path / "rows.csv"), output, target="price")
+    output = written_of(tmp_path / "rows.csv", target="price")
     (split,) = load_settings(output).splits
     assert (split.input, split.key) == (["rooms", "area"], None)
     assert re.search(f"encoder reads; without '?{name}" if name else "encoder reads\n", output.read_text())
@@ -302,19 +314,10 @@ def test_the_index_that_a_frame_was_written_with_is_no_input_unless_a_model_asks
     assert (name in columns_roles(pa.Table.from_pandas(changed), "price").input) == bool(name)
 
 
-def test_what_cannot_be_a_target_or_may_be_another_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="target and y are all called as one"):
-        written(tmp_path, frame(y=1.0, target=2.0))
-    written_out = frame(price=["12.5"] * 9 + ["1,250"] * (ROWS - 9))
-    with pytest.raises(SettingsError, match="column 'price' holds text, for example '1,250'"):
-        written(tmp_path, written_out, target="price")
+def test_a_target_without_values_is_none_and_one_that_is_called_so_is_taken(tmp_path: Path) -> None:
     for nothing in (frame(price=None).astype({"price": "string"}), frame().head(0).astype({"price": "string"})):
         with pytest.raises(SettingsError, match="column 'price' holds text, for example None"):
             columns_roles(pa.Table.from_pandas(nothing), "price")
-    with pytest.raises(SettingsError, match="column 'city' holds text, for example '"):
-        written(tmp_path, frame(), target="city")
-    with pytest.raises(SettingsError, match="numeric ones are rooms, area, price; label holds text"):
-        written(tmp_path, frame(label="yes"))
     assert load_settings(written(tmp_path, frame(y_true=1.0), target=None)).splits[0].target == "y_true"
 
 

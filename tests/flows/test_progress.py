@@ -6,7 +6,8 @@ import io
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from prefect import flow
 from rich.console import Console
 
 from congruence.flows.cli import console
-from congruence.flows.cli.console import order_of_versions, print_outcomes, say
+from congruence.flows.cli.console import order_of_versions, print_outcomes
 from congruence.flows.evaluate import STAGES, in_flow, run_fields
 from congruence.flows.operations.score_inputs import in_general
 from congruence.kernels import Normal
@@ -39,22 +40,50 @@ class Clock:
         return self.now
 
 
-def test_what_was_found_done_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines("embedding test", 20_000, "rows", say, found=20_000)
-    said = capsys.readouterr().err
-    assert said.strip() == "embedding test: all 20,000 rows already done"
+ADVANCED: dict[str, tuple[dict[str, Any], list[tuple[float, int]], list[str]]] = {
+    "what was found done has no rate": (
+        {"total": 20_000, "unit": "rows", "found": 20_000}, [], ["all 20,000 rows already done"]
+    ),
+    "the rate is that of the work": (
+        {"total": 20_000, "unit": "rows", "found": 10_000}, [(20.0, 4_000), (50.0, 6_000)],
+        ["14,000 of 20,000 rows (10,000 already done), 200 rows/s, 30 s left",
+         "20,000 of 20,000 rows (10,000 already done), 200 rows/s, took 50 s"],
+    ),
+    "a stage of no time states no rate": ({"total": 2, "unit": "versions"}, [(0.0, 2)], ["2 of 2 versions"]),
+    "a reminder states the time that is left": (
+        {"total": 400, "unit": "rows"}, [(10.0, 100), (15.0, 0), (100.0, 0)],
+        ["100 of 400 rows, 10 rows/s, 30 s left", "100 of 400 rows after 15 s, 25 s left",
+         "100 of 400 rows after 100 s, 3 s left"],
+    ),
+    # Five versions of ten seconds on two workers: at the first end 40 s were said to be left, where 20 were.
+    **{
+        f"two at a time end in rounds: {len(ends)} of 5": (
+            {"total": 5, "unit": "versions", "at_once": 2}, [*((end, 1) for end in ends), (ends[-1], 0)],
+            [f", {left} s left"],
+        )
+        for ends, left in (((10.0,), 20), ((10.0, 11.0), 22), ((10.0, 11.0, 20.0), 10))
+    },
+    "the others of the last round are about to end": (
+        {"total": 2, "unit": "versions", "at_once": 2}, [(10.0, 1)], [", 1 s left"]
+    ),
+}  # fmt: skip
+"""A stage, when how many of its units ended (a reminder where none did), and its lines or how the last one ends."""
 
 
-def test_the_rate_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    lines = Lines("embedding test", 20_000, "rows", say, found=10_000, clock=clock)
-    clock.now = 20.0
-    lines.advance(4_000)
-    clock.now = 50.0
-    lines.advance(6_000)
-    first, last = capsys.readouterr().err.strip().splitlines()
-    assert first == "embedding test: 14,000 of 20,000 rows (10,000 already done), 200 rows/s, 30 s left"
-    assert last == "embedding test: 20,000 of 20,000 rows (10,000 already done), 200 rows/s, took 50 s"
+@pytest.mark.parametrize("case", ADVANCED)
+def test_the_lines_of_a_stage(case: str) -> None:
+    options, moments, expected = ADVANCED[case]
+    clock, said = Clock(), list[str]()
+    lines = Lines("solving test", out=said.append, clock=clock, **options)
+    for clock.now, units in moments:
+        if units:
+            lines.advance(units)
+        else:
+            lines.remind()
+    if expected[0].startswith(","):
+        assert said[-1].endswith(expected[0])
+    else:
+        assert said == [f"solving test: {line}" for line in expected]
 
 
 def test_a_stage_in_which_nothing_ends_says_so_every_few_seconds(
@@ -74,40 +103,6 @@ def test_a_stage_in_which_nothing_ends_says_so_every_few_seconds(
     assert lines[-1].startswith("solving test: 5 of 5 versions")
 
 
-def test_a_reminder_states_the_time_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    lines = Lines("predicting test", 400, "rows", say, clock=clock)
-    clock.now = 10.0
-    lines.advance(100)
-    clock.now = 15.0
-    lines.remind()
-    assert capsys.readouterr().err.splitlines()[-1] == "predicting test: 100 of 400 rows after 15 s, 25 s left"
-    clock.now = 100.0
-    lines.remind()
-    assert capsys.readouterr().err.splitlines()[-1] == "predicting test: 100 of 400 rows after 100 s, 3 s left"
-
-
-@pytest.mark.parametrize(("ends", "left"), [((10.0,), 20), ((10.0, 11.0), 22), ((10.0, 11.0, 20.0), 10)])
-def test_units_that_are_worked_on_two_at_a_time_end_in_rounds(
-    ends: tuple[float, ...], left: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Five versions of ten seconds on two workers: at the first end 40 s were said to be left, where 20 were."""
-    clock = Clock()
-    lines = Lines("scoring test", 5, "versions", say, clock=clock, at_once=2)
-    for clock.now in ends:
-        lines.advance(1)
-    lines.remind()
-    assert capsys.readouterr().err.splitlines()[-1].endswith(f", {left} s left")
-
-
-def test_the_others_of_the_last_round_are_about_to_end(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    lines = Lines("scoring test", 2, "versions", say, clock=clock, at_once=2)
-    clock.now = 10.0
-    lines.advance(1)
-    assert capsys.readouterr().err.strip().endswith(", 1 s left")
-
-
 def test_a_solve_has_one_forecast_over_its_passes() -> None:
     said: list[int] = []
     progress = SolveProgress(said.append, 50_000, 2, calibrated=True)
@@ -125,20 +120,19 @@ def test_a_solve_has_one_forecast_over_its_passes() -> None:
     assert sum(said) < 100
 
 
-def test_a_solve_that_ends_is_whole() -> None:
-    heard: dict[str, list[int]] = {}
-    listen(lambda title, total, unit: heard.setdefault(f"{title}: {total} {unit}", []).append)
-    try:
-        with about("test"), SolveProgress.of(100, 2, 0, calibrated=False) as progress:
-            progress.pass_of("inputs", 1)()
-    finally:
-        listen(None)
-    assert {name: sum(percent) for name, percent in heard.items()} == {"solve of test: 100 percent": 100}
+@pytest.fixture
+def heard() -> Iterator[Counter[str]]:
+    """The units that were done, by the step that they are of."""
+    units: Counter[str] = Counter()
+    listen(lambda title, total, unit: lambda count: units.update({f"{title}: {total} {unit}": count}))
+    yield units
+    listen(None)
 
 
-def test_a_stage_of_no_time_states_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines("predicting test", 2, "versions", say, clock=Clock()).advance(2)
-    assert capsys.readouterr().err.strip() == "predicting test: 2 of 2 versions"
+def test_a_solve_that_ends_is_whole(heard: Counter[str]) -> None:
+    with about("test"), SolveProgress.of(100, 2, 0, calibrated=False) as progress:
+        progress.pass_of("inputs", 1)()
+    assert heard == {"solve of test: 100 percent": 100}
 
 
 def test_a_step_tells_its_forecast_and_how_long_it_took_unless_it_is_short() -> None:
@@ -164,17 +158,10 @@ def test_a_step_tells_its_forecast_and_how_long_it_took_unless_it_is_short() -> 
     ]
 
 
-def test_the_kernel_calibration_error_tells_its_steps() -> None:
-    heard: dict[str, list[int]] = {}
-    listen(lambda title, total, unit: heard.setdefault(f"{title}: {total} {unit}", []).append)
-    try:
-        draw = np.random.default_rng(0)
-        _ = Rows({}, draw.normal(size=60), Normal(np.zeros(60), np.ones(60))).kernel_calibration
-    finally:
-        listen(None)
-    assert {name: sum(units) for name, units in heard.items()} == {
-        "kernel calibration error: 2 parts": 2,
-    }
+def test_the_kernel_calibration_error_tells_its_steps(heard: Counter[str]) -> None:
+    draw = np.random.default_rng(0)
+    _ = Rows({}, draw.normal(size=60), Normal(np.zeros(60), np.ones(60))).kernel_calibration
+    assert heard == {"kernel calibration error: 2 parts": 2}
 
 
 @pytest.mark.parametrize(
@@ -201,7 +188,11 @@ def printed(width: int, *, terminal: bool = True) -> str:
         VersionOutcome(f"claims/{name}", "test", "found", "r1", metrics, "exact (0123456789ab)", verdict)
         for name, verdict in zip(("1", "12"), verdicts, strict=True)
     ]
-    out = Console(file=io.StringIO(), width=width, highlight=False, force_terminal=terminal, color_system=None)
+    return shown(outcomes, width, force_terminal=terminal, color_system=None)
+
+
+def shown(outcomes: list[VersionOutcome], width: int, **options: Any) -> str:
+    out = Console(file=io.StringIO(), width=width, highlight=False, **options)
     print_outcomes(outcomes, out=out)
     return out.file.getvalue()
 
@@ -250,9 +241,7 @@ def test_what_is_wrong_stands_under_the_table_in_lines_that_fit(width: int) -> N
         ),
         VersionOutcome("claims/0", "test", "found", "r0", {"cce_mean": MetricValue(0.3)}),
     ]
-    out = Console(file=io.StringIO(), width=width, highlight=False)
-    print_outcomes(outcomes, out=out)
-    below = [line for line in out.file.getvalue().splitlines() if line.startswith("  ")]
+    below = [line for line in shown(outcomes, width).splitlines() if line.startswith("  ")]
     assert max(len(line) for line in below) <= width
     said = " ".join(line.strip() for line in below)
     assert said.startswith("claims/1: No fault found. [red]claims[/red]/2: The predictions are wrong")

@@ -191,6 +191,26 @@ def test_a_login_that_prefect_does_not_know() -> None:
     assert "hunter22" not in said
 
 
+FLOW_RUNS = logging.getLogger("prefect.flow_runs")
+
+
+@contextmanager
+def heard_by(handler: logging.Handler) -> Iterator[None]:
+    FLOW_RUNS.addHandler(handler)
+    try:
+        yield
+    finally:
+        FLOW_RUNS.removeHandler(handler)
+
+
+def fail(words: str, error: Exception) -> None:
+    """As Prefect logs what ended a run."""
+    try:
+        raise error
+    except Exception as raised:
+        FLOW_RUNS.exception(words, raised)
+
+
 @pytest.mark.parametrize(
     ("error", "shown"),
     [
@@ -204,15 +224,9 @@ def test_our_own_errors_come_without_a_traceback(
 ) -> None:
     explain_in_logs()
     explain_in_logs()
-    logger = logging.getLogger("prefect.flow_runs")
-    assert logger.filters.count(explain) == 1
-    logger.addHandler(caplog.handler)
-    try:
-        raise error
-    except Exception as raised:
-        logger.exception("it ended: %r", raised)
-    finally:
-        logger.removeHandler(caplog.handler)
+    assert FLOW_RUNS.filters.count(explain) == 1
+    with heard_by(caplog.handler):
+        fail("it ended: %r", error)
     lines = caplog.text
     assert all(part in lines for part in shown)
     assert ("Traceback" in lines) == ("Traceback" in shown)
@@ -223,19 +237,12 @@ def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal(caplog: py
     said = StringIO()
     handler = PrefectConsoleHandler(stream=said)
     handler.addFilter(is_news)
-    logger = logging.getLogger("prefect.flow_runs")
     explain_in_logs()
-    logger.addHandler(handler)
-    try:
+    with heard_by(handler):
         for error in (SettingsError("models: none given"), ZeroDivisionError("nobody foresaw it")):
-            try:
-                raise error
-            except Exception as raised:
-                logger.exception("Encountered exception during execution: %r", raised)
-        logger.error("Finished in state Failed('models: none given')")
-        logger.warning("the cluster lost a worker")
-    finally:
-        logger.removeHandler(handler)
+            fail("Encountered exception during execution: %r", error)
+        FLOW_RUNS.error("Finished in state Failed('models: none given')")
+        FLOW_RUNS.warning("the cluster lost a worker")
     assert "models: none given" not in said.getvalue()
     assert "nobody foresaw it" in said.getvalue()
     assert "lost a worker" in said.getvalue()
