@@ -18,9 +18,9 @@ from congruence.flows.deployed import watch_registry
 from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.operations.looks import WatchResult
-from congruence.flows.operations.watch import check_once
+from congruence.flows.operations.watch import check_once, watched_versions
 from congruence.tasks.mlflow.identity import INPUTS
-from congruence.tasks.monitor.account import read_account
+from congruence.tasks.monitor.account import Account, read_account
 from congruence.tasks.monitor.periods import embeddings_change, features_change
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
@@ -31,10 +31,14 @@ WEEKS, A_WEEK = 6, 120
 def weeks(tmp_path: Path) -> pd.DataFrame:
     """Requests of six weeks from Monday, 2026-01-05, all scored by version "v1", which is wrong from the fourth on."""
     rows = requests(WEEKS * A_WEEK)
-    when = pd.Timestamp("2026-01-05") + pd.to_timedelta(np.arange(len(rows)) * 7 / A_WEEK, unit="D")
     rows["y"] += 2.0 * (np.arange(len(rows)) >= 3 * A_WEEK)
-    scored(rows, "v1").assign(at=when).to_parquet(tmp_path / "inference.parquet", index=False)
+    store(tmp_path, rows)
     return rows
+
+
+def store(folder: Path, rows: pd.DataFrame) -> None:
+    when = pd.Timestamp("2026-01-05") + pd.to_timedelta(np.arange(len(rows)) * 7 / A_WEEK, unit="D")
+    scored(rows, "v1").assign(at=when).to_parquet(folder / "inference.parquet", index=False)
 
 
 def look(folder: Path, home: Path, labels: pd.DataFrame, **changes: Any) -> WatchResult:
@@ -47,6 +51,11 @@ def settings(folder: Path, home: Path, **changes: Any) -> EvaluationSettings:
     given = content(folder, home=str(home), **changes)
     given["predictions"]["time"] = "at"
     return EvaluationSettings.model_validate(given)
+
+
+def account_of(folder: Path, home: Path) -> Account:
+    given = settings(folder, home)
+    return read_account(watched_versions(given)[0], given.splits[0], given)
 
 
 def dates(result: WatchResult) -> list[str]:
@@ -80,14 +89,7 @@ def test_each_week_is_looked_at_once_and_again_where_late_labels_change_it(
     assert "Inputs: no change against 2026-01-05 to 2026-01-11" in after.sentences[0]
     page = Path(over_time_address("production", settings(tmp_path, home).tracking).removeprefix("file://")).read_text()
     assert "Inputs: no change against" in page
-    assert read_account(*_version(tmp_path, home)).monitor.verdict == account.monitor.verdict
-
-
-def _version(folder: Path, home: Path) -> tuple:
-    from congruence.flows.operations.watch import watched_versions
-
-    given = settings(folder, home)
-    return watched_versions(given)[0], given.splits[0], given
+    assert account_of(tmp_path, home).monitor.verdict == account.monitor.verdict
 
 
 def test_the_gate_judges_all_labelled_rows_whenever_a_week_was_looked_at(
@@ -123,7 +125,7 @@ def test_a_deployment_looks_at_stored_predictions_and_its_gate_is_a_verdict(
     state = watch_registry(file=tmp_path / "evaluation.yaml", return_state=True)
     assert (state.type, state.name) == (StateType.COMPLETED, "GateFailed")
     assert "v1: gate failed: over all looks the version is" in str(state.message)
-    assert len(read_account(*_version(tmp_path, home)).looks) == 2
+    assert len(account_of(tmp_path, home).looks) == 2
     assert watch_registry(file=tmp_path / "evaluation.yaml", return_state=True).name == "Completed"
 
 
@@ -131,8 +133,7 @@ def test_other_inputs_are_told_beside_a_version_that_is_right(tmp_path: Path, ho
     rows = requests(3 * A_WEEK)
     moved = rows.index >= A_WEEK
     rows.loc[moved, ["x1", "y"]] += 1.0
-    when = pd.Timestamp("2026-01-05") + pd.to_timedelta(np.arange(len(rows)) * 7 / A_WEEK, unit="D")
-    scored(rows, "v1").assign(at=when).to_parquet(tmp_path / "inference.parquet", index=False)
+    store(tmp_path, rows)
     result = look(tmp_path, home, rows)
     assert result.problems == []
     (sentence,) = result.sentences
@@ -146,9 +147,8 @@ def test_true_inputs_are_rarely_said_to_have_changed_and_moved_ones_are() -> Non
     draw = np.random.default_rng(1)
     same = [features_change(*draw.normal(size=(2, 200, 5)), list("abcde"), "then") for _ in range(100)]
     assert sum(said.startswith("Inputs changed") for said in same) <= 4
-    found = features_change(
-        draw.normal(size=(200, 2)) + np.array([0.0, 0.8]), draw.normal(size=(300, 2)), ["a", "b"], "then"
-    )
+    moved = draw.normal(size=(200, 2)) + np.array([0.0, 0.8])
+    found = features_change(moved, draw.normal(size=(300, 2)), ["a", "b"], "then")
     assert found.startswith("Inputs changed against then: b has median")
     large = features_change(draw.normal(size=(20_000, 1)) + 0.05, draw.normal(size=(20_000, 1)), ["a"], "then")
     assert large.startswith("Inputs: no change against then")

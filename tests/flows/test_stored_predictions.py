@@ -38,24 +38,19 @@ def run(given: dict[str, Any], home: Path) -> tuple[list[VersionOutcome], list[s
     return evaluate(plan, LocalExecutor, Observer(said.append)), said
 
 
+def log_law(rows: pd.DataFrame) -> None:
+    example = rows[["x1", "x2"]].head(2)
+    log_predictive_model(predict, name="law", family="normal", input_example=example, registered_model_name="law")
+
+
 def test_the_numbers_are_those_of_the_model_by_its_own_address(tmp_path: Path, home: Path) -> None:
     rows = requests()
     rows.to_parquet(tmp_path / "rows.parquet", index=False)
-    info = log_predictive_model(
-        predict, name="law", family="normal", input_example=rows[["x1", "x2"]].head(2), registered_model_name="law"
-    )
-    split = {
-        "name": "production",
-        "uri": str(tmp_path / "rows.parquet"),
-        "key": "request",
-        "target": "y",
-        "input": ["x1", "x2"],
-        "input_kind": "features",
-    }
-    asked = {**content(tmp_path), "predictions": None, "splits": [split], "models": ["law"]}
-    (by_model,), _ = run(asked, home)
-    write(tmp_path, rows, scored(rows, str(info.registered_model_version)))
+    log_law(rows)
     given = content(tmp_path)
+    split = {**given["splits"][0], "uri": str(tmp_path / "rows.parquet"), "key": "request", "target": "y"}
+    (by_model,), _ = run({**given, "predictions": None, "splits": [split], "models": ["law"]}, home)
+    write(tmp_path, rows, scored(rows, "1"))
     (stored,), said = run(given, home)
     assert [by_model.status, stored.status] == ["evaluated", "evaluated"]
     assert stored.metrics.keys() == by_model.metrics.keys()
@@ -73,9 +68,7 @@ def test_the_numbers_are_those_of_the_model_by_its_own_address(tmp_path: Path, h
 
 def test_versions_that_mlflow_has_get_their_tags(tmp_path: Path, home: Path) -> None:
     rows = requests(60)
-    log_predictive_model(
-        predict, name="law", family="normal", input_example=rows[["x1", "x2"]].head(2), registered_model_name="law"
-    )
+    log_law(rows)
     write(tmp_path, rows, scored(rows, "v1"), scored(rows, "v2", 2.0))
     given = content(tmp_path)
     given["predictions"]["model"] = "law"
@@ -152,19 +145,30 @@ def test_predictions_of_any_kind_are_read_as_those_of_models_are(kind: str, tmp_
     np.testing.assert_allclose(scores["crps"], law(stored).crps(scores["target"].to_numpy()), rtol=1e-5)
 
 
+PICTURES: dict[str, Any] = {
+    "splits": [{"name": "production", "input": "photo", "input_kind": "image"}],
+    "encoder": {"kind": "statistics"},
+}
+
+
+def photographed(folder: Path) -> tuple[pd.DataFrame, pd.Series]:
+    """Requests, and the paths of their pictures below the folder."""
+    rows = requests(60)
+    paths = "photos/" + rows["request"] + ".png"
+    (folder / "photos").mkdir()
+    for path, x in zip(paths, rows["x2"], strict=True):
+        Image.new("RGB", (8, 8), (int(255 * x), 0, 0)).save(folder / path)
+    return rows, paths
+
+
 @pytest.mark.parametrize("where", ["paths", "bytes"])
 def test_pictures_whose_predictions_were_stored_are_embedded_where_they_lie(
     where: str, tmp_path: Path, home: Path
 ) -> None:
-    rows = requests(60)
-    (tmp_path / "photos").mkdir()
-    for name, x in zip(rows["request"], rows["x2"], strict=True):
-        Image.new("RGB", (8, 8), (int(255 * x), 0, 0)).save(tmp_path / "photos" / f"{name}.png")
-    paths = "photos/" + rows["request"] + ".png"
+    rows, paths = photographed(tmp_path)
     photos = paths if where == "paths" else [(tmp_path / path).read_bytes() for path in paths]
     write(tmp_path, rows, scored(rows[:40], "v1").assign(photo=photos[:40]), scored(rows, "v2").assign(photo=photos))
-    split = {"name": "production", "input": "photo", "input_kind": "image"}
-    given = content(tmp_path, splits=[split], encoder={"kind": "statistics"}, metrics=["cce", "crps"])
+    given = content(tmp_path, **PICTURES, metrics=["cce", "crps"])
     outcomes, _ = run(given, home)
     assert [(outcome.label, outcome.split, outcome.status) for outcome in outcomes] == [
         ("v1", "production", "evaluated"),
@@ -178,15 +182,11 @@ def test_pictures_whose_predictions_were_stored_are_embedded_where_they_lie(
 def test_pictures_that_are_not_there_are_told_before_the_work(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = requests(60)
-    (tmp_path / "photos").mkdir()
-    for name in rows["request"]:
-        Image.new("L", (8, 8)).save(tmp_path / "photos" / f"{name}.png")
-    write(tmp_path, rows, scored(rows, "v1").assign(photo="photos/" + rows["request"] + ".png"))
+    rows, paths = photographed(tmp_path)
+    write(tmp_path, rows, scored(rows, "v1").assign(photo=paths))
     (tmp_path / "photos" / "r7.png").unlink()
     (tmp_path / "photos" / "r9.png").write_bytes(b"no picture")
-    split = {"name": "production", "input": "photo", "input_kind": "image"}
-    given = content(tmp_path, home=str(home), splits=[split], encoder={"kind": "statistics"})
+    given = content(tmp_path, home=str(home), **PICTURES)
     with pytest.raises(TooManyInvalidRowsError, match=r"(?s)2 of 60 .*row 7 .*does not exist.*row 9 .*not an image"):
         validate(EvaluationSettings.model_validate(given))
     monkeypatch.setattr(usable, "LOOKED_AT", 20)  # every third row, so that the ninth stands for three
@@ -202,9 +202,9 @@ def test_versions_are_judged_on_their_own_rows_and_compared_on_those_that_they_s
     early, late, shadowed = rows[:200], rows[200:], rows[350:]
     write(tmp_path, rows, scored(early, "v1"), scored(late, "v2"), scored(shadowed, "v3", 0.4))
     gate = {"baseline": "v2", "not_worse_on": ["nll_mean"]}
-    given = {**content(tmp_path), "home": str(home), "gate": gate}
-    settings = EvaluationSettings.model_validate(given)
-    outcomes, _ = run({key: value for key, value in given.items() if key != "home"}, home)
+    given = content(tmp_path, gate=gate)
+    settings = EvaluationSettings.model_validate({**given, "home": str(home)})
+    outcomes, _ = run(given, home)
     shared = "production-shared-v2-v3"
     assert {(outcome.label, outcome.split): outcome.status for outcome in outcomes} == {
         ("v1", "production"): "evaluated",
