@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib.util
 import io
 import json
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import mlflow
 import pytest
@@ -120,24 +120,19 @@ def test_every_public_name_is_documented_and_shown_in_an_example() -> None:
     assert set(kernels.__all__) - shown == set()
 
 
-def beside_the_pages(name: str) -> ModuleType:
-    """A file of the documentation's build, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"documentation_{name}", ROOT / "docs" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def beside_the_pages(name: str) -> dict[str, Any]:
+    """What a file of the documentation's build holds, which is no package."""
+    return runpy.run_path(str(ROOT / "docs" / f"{name}.py"))
 
 
 @pytest.mark.parametrize("name", ["commands", "settings", "metrics"])
 def test_the_pages_of_the_reference_are_as_the_program_is(name: str) -> None:
-    path, text = beside_the_pages("references").page(name)
+    path, text = beside_the_pages("references")["page"](name)
     assert path.read_text() == text, "run: .venv/bin/python docs/references.py"
 
 
 def test_every_key_of_the_evaluation_file_has_a_meaning_in_the_reference() -> None:
-    told = beside_the_pages("references").settings()
+    told = beside_the_pages("references")["settings"]()
     rows = [line.split(" | ") for line in told.splitlines() if line.startswith("| `")]
     assert [row[0] for row in rows if row[-1].strip("| ") == ""] == []
     for key in ("tls", "file", "card_memory", "recalibration"):
@@ -148,7 +143,7 @@ def test_every_experiment_of_the_papers_has_its_verdicts_on_the_page() -> None:
     outcomes = json.loads((ROOT / "docs" / "papers" / "outcomes.json").read_text())
     run = (ROOT / "docs" / "papers" / "__main__.py").read_text()
     assert [name.replace("-", "_") for name in outcomes] == re.findall(r"^    (\w+),$", run, re.MULTILINE)
-    told = beside_the_pages("verdicts").page()
+    told = beside_the_pages("verdicts")["page"]()
     for name, outcome in outcomes.items():
         assert all(claim["claim"] in told for claim in outcome["claims"])
         for figure in outcome["figures"]:

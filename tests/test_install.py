@@ -1,29 +1,21 @@
 """The set-up gives uv what the user told pip, and nothing that uv was told itself."""
 
-import importlib.util
+import runpy
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-
-@pytest.fixture
-def install() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("install", Path(__file__).parents[1] / "infra" / "install.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+INSTALL = runpy.run_path(str(Path(__file__).parents[1] / "infra" / "install.py"))
+uv_variables, pip_settings = INSTALL["uv_variables"], INSTALL["pip_settings"]
 
 
-def test_pip_settings_reach_uv(install: ModuleType) -> None:
+def test_pip_settings_reach_uv() -> None:
     settings = {
         "index-url": "https://a/simple",
         "extra-index-url": "https://b/simple\nfile:///c",
         "find-links": "/w /v",
     }
-    assert install.uv_variables(settings, {}) == {
+    assert uv_variables(settings, {}) == {
         "UV_DEFAULT_INDEX": "https://a/simple",
         "UV_INDEX": "https://b/simple file:///c",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
@@ -31,17 +23,14 @@ def test_pip_settings_reach_uv(install: ModuleType) -> None:
     }
 
 
-def test_settings_of_uv_win(install: ModuleType) -> None:
+def test_settings_of_uv_win() -> None:
     own = {"UV_DEFAULT_INDEX": "https://mine/simple", "UV_INDEX": "https://other/simple"}
-    assert install.uv_variables({"index-url": "https://a/simple", "extra-index-url": "https://b/simple"}, own) == {}
+    assert uv_variables({"index-url": "https://a/simple", "extra-index-url": "https://b/simple"}, own) == {}
 
 
-def test_variables_of_pip_come_before_its_files(
-    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_of_pip_come_before_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nindex-url = https://file/simple\ncert = /from/file.pem\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
     monkeypatch.setenv("PIP_INDEX_URL", "https://variable/simple")
-    settings = install.pip_settings()
-    assert settings["index-url"] == "https://variable/simple"
+    assert pip_settings()["index-url"] == "https://variable/simple"

@@ -25,6 +25,7 @@ import yaml
 from client import INSIDE, Client
 from engine import PROJECT, Engine, NotHereError
 from images import ROOT, Bases
+from safety import require_confined
 
 NETWORK, CLUSTER = f"{PROJECT}-pods", "congruence-exercise"
 IMAGE = "registry.example.org/congruence:0.1.0-cpu"
@@ -289,11 +290,7 @@ def _confined(engine: Engine) -> Iterator[str]:
     """The pods' containers that run, none of which is root or has a capability or may get one."""
     for item in json.loads(engine("ps", "--format", "json").stdout):
         if item["Pod"] and not item["IsInfra"]:
-            status = Path(f"/proc/{item['Pid']}/status").read_text()
-            lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-            assert lines["Uid"].split() == ["1000"] * 4, (item["Names"], lines["Uid"])
-            assert {int(lines[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}, item["Names"]
-            assert lines["NoNewPrivs"] == "1", item["Names"]
+            require_confined(item["Names"][0], item["Pid"])
             yield item["Names"][0]
 
 

@@ -20,14 +20,19 @@ def confined(deployment: Deployment) -> str:
             assert found["HostConfig"]["ReadonlyRootfs"], name
             if found["State"]["Running"]:
                 names.append(name)
-                status = Path(f"/proc/{found['State']['Pid']}/status").read_text()
-                lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-                assert lines["Uid"].split() == ["1000"] * 4, (name, lines["Uid"])
-                assert {int(lines[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}, name
-                assert lines["NoNewPrivs"] == "1", name
+                require_confined(name, found["State"]["Pid"])
                 written = deployment.engine("exec", name, "touch", "/srv/congruence/x", check=False)
                 assert written.returncode != 0, name
     return f"{len(names)} containers"
+
+
+def require_confined(name: str, process: int) -> None:
+    """A container's process is not root, has no capability and may get none."""
+    status = Path(f"/proc/{process}/status").read_text()
+    lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert lines["Uid"].split() == ["1000"] * 4, (name, lines["Uid"])
+    assert {int(lines[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}, name
+    assert lines["NoNewPrivs"] == "1", name
 
 
 def silent(deployment: Deployment) -> str:

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from slow_machine import a_quarter_of_the_processor
 
 from congruence.tasks.data.split import open_split
 from congruence.tasks.evaluate.executors import Observer, dask_executor
@@ -23,9 +23,7 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 
 SHARDS = 6
 ENCODER_FOLDER = Path(__file__).parents[1] / "tasks" / "embedding"
-NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
 Content = Callable[..., dict[str, Any]]
-Register = Callable[..., str]
 
 
 def test_a_flow_survives_the_death_of_a_worker(
@@ -75,6 +73,40 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def shards(store: Path) -> list[Path]:
     return sorted(path for path in store.glob("*/*/embeddings/c.*") if path.suffix != ENDING)
+
+
+SHARE, SLICE_SECONDS = 0.25, 0.2
+
+
+@contextmanager
+def a_quarter_of_the_processor(process: psutil.Process) -> Iterator[None]:
+    """Stops the process and all that it started for three quarters of the time."""
+    ended = threading.Event()
+
+    def family() -> list[psutil.Process]:
+        with suppress(psutil.Error):
+            return [process, *process.children(recursive=True)]
+        return []
+
+    def limit() -> None:
+        while not ended.is_set():
+            stopped = family()
+            for one in stopped:
+                with suppress(psutil.Error):
+                    one.suspend()
+            time.sleep((1 - SHARE) * SLICE_SECONDS)
+            for one in stopped:
+                with suppress(psutil.Error):
+                    one.resume()
+            time.sleep(SHARE * SLICE_SECONDS)
+
+    limiter = threading.Thread(target=limit, daemon=True)
+    limiter.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        limiter.join()
 
 
 WORKERS = """
