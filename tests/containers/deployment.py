@@ -7,13 +7,12 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import yaml
 from client import INSIDE, Client
-from engine import PROJECT, Engine
+from engine import PROJECT, Engine, until
 from images import Bases
 
 ROOT = Path(__file__).parents[2]
@@ -95,11 +94,7 @@ class Deployment:
 
     def wait(self, name: str, seconds: float = 300) -> None:
         """Return once a service is well by its health check or, where it ends, has ended well."""
-        limit = time.monotonic() + seconds
-        while not self.is_well(name):
-            if time.monotonic() > limit:
-                raise TimeoutError(f"{name} was not well within {seconds:.0f} s:\n{self.logs(name)[-3000:]}")
-            time.sleep(1)
+        until(lambda: self.is_well(name), name, seconds, lambda: self.logs(name)[-3000:])
 
     def is_well(self, name: str) -> bool:
         """Whether every container of a service runs and its health check says so now, or has ended well."""

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -112,6 +114,15 @@ def find_engine(folder: Path, wanted: str | None = None) -> Engine:
         else:
             return Engine(name, folder)
     raise NotHereError("; ".join(reasons))
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 180, lines: Any = lambda: "") -> None:
+    """Return once ``condition`` holds; else what the ``lines`` are."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            raise TimeoutError(f"{what} was not well within {seconds:.0f} s:\n{lines()}")
+        time.sleep(1)
 
 
 def scratch() -> Path:

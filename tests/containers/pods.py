@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 from client import INSIDE, Client
-from engine import PROJECT, Engine, NotHereError
+from engine import PROJECT, Engine, NotHereError, until
 from images import ROOT, Bases
 from safety import require_confined
 
@@ -157,7 +157,7 @@ def _outside(engine: Engine, tree: Path, bases: Bases) -> None:
             options += ["--ulimit", f"{limit}={most}:{most}"]
         engine("run", "--detach", *options, image, *words)
         check = services[name]["healthcheck"]["test"][1:]
-        _until(
+        until(
             lambda name=name, check=check: not engine("exec", f"{NETWORK}-{name}", *check, check=False).returncode, name
         )
 
@@ -189,9 +189,7 @@ def _wait(engine: Engine, name: str, deployment: dict[str, Any], seconds: float 
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         command = ["healthy", f"http://127.0.0.1:{ports[probe['httpGet']['port']]}{probe['httpGet']['path']}"]
     pod = _container(engine, name)
-    _until(
-        lambda: not engine("exec", pod, *command, check=False).returncode, name, seconds, lambda: _lines(engine, pod)
-    )
+    until(lambda: not engine("exec", pod, *command, check=False).returncode, name, seconds, lambda: _lines(engine, pod))
 
 
 def _container(engine: Engine, name: str) -> str:
@@ -210,14 +208,6 @@ def _lines(engine: Engine, container: str) -> str:
     return (done.stdout + done.stderr)[-3000:]
 
 
-def _until(condition: Any, what: str, seconds: float = 180, lines: Any = lambda: "") -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > limit:
-            raise TimeoutError(f"{what} was not well within {seconds:.0f} s:\n{lines()}")
-        time.sleep(1)
-
-
 def _evaluation(engine: Engine, tree: Path, play: Any) -> str:
     """A version evaluated by the pod of a run, and one whose registration reaches Prefect as an event."""
     files = engine.folder / "pods"
@@ -230,14 +220,14 @@ def _evaluation(engine: Engine, tree: Path, play: Any) -> str:
         began = time.monotonic()
         play(_run(engine), more=[_settings(files / f"{SPLIT}.yaml")])
         name = _container(engine, "run")
-        _until(lambda: not engine.inspect(name)["State"]["Running"], "the run", 420, lambda: _lines(engine, name))
+        until(lambda: not engine.inspect(name)["State"]["Running"], "the run", 420, lambda: _lines(engine, name))
         assert engine.inspect(name)["State"]["ExitCode"] == 0, _lines(engine, name)
         numbers = client.require_once(SPLIT, label)
         took = time.monotonic() - began
         client.webhook("http://receiver:4280/mlflow")
         time.sleep(65)  # each process of MLflow's server reads its list of webhooks once a minute
         client.register(SPLIT, seconds=0.2)
-        _until(lambda: client.events("mlflow.model_version.created"), "the event")
+        until(lambda: client.events("mlflow.model_version.created"), "the event")
     return f"evaluated in {took:.0f} s by two workers, CCE {numbers['cce_mean']:.6f}; the receiver's event"
 
 
