@@ -2,16 +2,16 @@
 
     python tests/benchmarks/calibration_tests.py [--sizes 64 250] [--repetitions 300]
 
+Repetitions are of true predictions; of wrong ones there are 60.
 The record is calibration_tests.md; the paper's own experiment is in docs/papers/kernel_calibration.py.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from simulations import AT, head, machine, row, share
+from simulations import AT, asked, head, machine, row, share
 
 from congruence.kernels.distributions import Distribution, Normal, Poisson
 from congruence.tasks.scores.metrics import metric
@@ -58,12 +58,9 @@ def evaluations(sizes: Sequence[int], repetitions: int) -> None:
 
 def main() -> None:
     """Print the machine and the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 250, 1000, 1500, 1501, 2000, 2600, 4000])
-    parser.add_argument("--repetitions", type=int, default=300, help="of true predictions; of wrong ones there are 60")
-    arguments = parser.parse_args()
+    given = asked(__doc__, sizes=[64, 250, 1000, 1500, 1501, 2000, 2600, 4000], repetitions=300)
     machine()
-    evaluations(arguments.sizes, arguments.repetitions)
+    evaluations(given.sizes, given.repetitions)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
+from simulations import asked
 
 import congruence
 from congruence.kernels import EXACT, Deterministic, Distribution, Gamma, Mixture, Normal, Poisson, Samples, prepare
@@ -32,8 +32,7 @@ from congruence.tasks.scores.rows_read import RowsRead
 METRICS = ["cce", "congruence_test", "calibration", "pit", "actual_over_expected"]  # what sentences are made of
 PER_INPUTS = 50  # splits that share inputs and draws
 LEVELS = [0.1, 0.5, 0.9]
-FAMILIES = ("normal", "poisson", "ensemble")
-WHOLE_FAMILIES = ("levels", "rounded", "sparse", "zeros", "groups")
+FAMILIES = ("normal", "poisson", "ensemble", "levels", "rounded", "sparse", "zeros", "groups")  # the last five: whole
 PARTS = ("calibration", "congruence", "extremes", "masses", "places")
 
 
@@ -97,14 +96,7 @@ def evaluations(family: str, n: int, splits: range) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--splits", type=int, default=400)
-    parser.add_argument("--first", type=int, default=0, help="number of the first split")
-    parser.add_argument("--draws", type=int, default=199, help="of the test of congruence")
-    parser.add_argument("--family", choices=[*FAMILIES, *WHOLE_FAMILIES], default="normal")
-    parser.add_argument("--whole", action="store_true", help="by congruence.evaluate, as a user would")
-    arguments = parser.parse_args()
+    arguments = asked(__doc__, rows=500, splits=400, first=0, draws=199, family=FAMILIES, whole=False)
     n, started = arguments.rows, time.process_time()
     if arguments.whole:
         return evaluations(arguments.family, n, range(arguments.first, arguments.first + arguments.splits))

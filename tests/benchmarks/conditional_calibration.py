@@ -2,21 +2,20 @@
 
     python tests/benchmarks/conditional_calibration.py PART [--rows N] [--splits S] [--cases NAME ...]
 
-Parts: ``level`` (true models of nine families), ``vectors``
-(true models of two targets), ``power`` (faulty models, beside the tests of congruence, of the kernel calibration error
-and of the marginal PIT) and ``effects`` (coverage of the intervals). The record is conditional_calibration.md.
+Parts: ``level`` (true models of nine families), ``vectors`` (true models of two targets), ``power`` (faulty models,
+beside the tests of congruence, of the kernel calibration error and of the marginal PIT; some of them ``--without``) and
+``effects`` (coverage of the intervals). The record is conditional_calibration.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import scipy.stats
-from simulations import AT, Kept, head, machine, problem, row, share, uniformity
+from simulations import AT, Kept, asked, head, machine, problem, row, share, uniformity
 
 from congruence.kernels import (
     EXACT,
@@ -253,16 +252,9 @@ def effects(splits: range, n: int) -> None:
 
 def main() -> None:
     """Run one part."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["level", "vectors", "power", "effects"])
-    parser.add_argument("--rows", type=int, default=300)
-    parser.add_argument("--splits", type=int, default=40)
-    parser.add_argument("--first", type=int, default=0, help="number of the first split")
-    parser.add_argument("--draws", type=int, default=999)
-    parser.add_argument("--cases", nargs="*", default=[])
-    parser.add_argument("--without", nargs="*", default=[], help="tests to leave out of the comparison")
-    parser.add_argument("--keep", type=Path, help="file of the p-values, which further splits are added to")
-    given = parser.parse_args()
+    parts = ("level", "vectors", "power", "effects")
+    options = {"rows": 300, "splits": 40, "first": 0, "draws": 999, "cases": [str], "without": [str], "keep": Path}
+    given = asked(__doc__, parts, **options)
     machine()
     started, splits = time.process_time(), range(given.first, given.first + given.splits)
     if given.part == "level":

@@ -7,13 +7,12 @@ making. ``power``: wrong models. The record is congruence_test.md.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from simulations import AT, Kept, head, machine, problem, row, share, uniformity
+from simulations import AT, Kept, asked, head, machine, problem, row, share, uniformity
 
 from congruence.kernels import (
     EXACT,
@@ -151,14 +150,8 @@ def power(splits: range, n: int, draws: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["level", "blocks", "code", "power"])
-    parser.add_argument("--splits", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0, help="number of the first split")
-    parser.add_argument("--rows", type=int, default=300)
-    parser.add_argument("--draws", type=int, default=999)
-    parser.add_argument("--keep", type=Path, help="file of the p-values, which further splits are added to")
-    given = parser.parse_args()
+    parts = ("level", "blocks", "code", "power")
+    given = asked(__doc__, parts, splits=200, first=0, rows=300, draws=999, keep=Path)
     machine()
     splits, kept, started = range(given.first, given.first + given.splits), Kept(given.keep), time.process_time()
     if given.part == "power":

@@ -4,12 +4,12 @@
 
 Targets have the stated law at every input and depend on each other by a Gaussian copula: a stationary AR(1) series in
 time, or an effect that the rows of a group share. Inputs are slow (smooth in time, one a group) or fast (independent).
-The kept record is dependent_rows.md.
+``--only`` takes part of a row's name: "AR(1) 0.5", "groups of 5 ". Power is of the first ``--powered``
+splits. The kept record is dependent_rows.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import time as clock
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ import pandas as pd
 import scipy.special
 import scipy.stats
 from scipy.signal import lfilter
-from simulations import AT, head, machine, row, share
+from simulations import AT, asked, head, machine, row, share
 
 from congruence.kernels import RBF, Distribution, MultivariateNormal, Normal, Poisson, Samples, Split, prepare
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
@@ -42,7 +42,7 @@ from congruence.tasks.scores.points import blocks_of_means, correlated_rows
 from congruence.tasks.settings.sections import ModelVersion
 
 SETTINGS = CalibrationSettings(draws=199, directions=50, own_directions=10)
-MEMBERS, POWERED = 20, 100
+MEMBERS = 20
 
 
 @dataclass(frozen=True)
@@ -411,13 +411,7 @@ PARTS = {
 
 def main() -> None:
     """Print the table of a part."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=[*PARTS, "look"])
-    parser.add_argument("--sizes", type=int, nargs="*", default=[500, 1000, 5000])
-    parser.add_argument("--splits", type=int, default=400)
-    parser.add_argument("--powered", type=int, default=POWERED)
-    parser.add_argument("--only", default="", help='part of a row\'s name: "AR(1) 0.5", "groups of 5 "')
-    arguments = parser.parse_args()
+    arguments = asked(__doc__, [*PARTS, "look"], sizes=[500, 1000, 5000], splits=400, powered=100, only="")
     machine()
     if arguments.part == "look":
         return look(arguments.splits)

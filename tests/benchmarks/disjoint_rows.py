@@ -8,10 +8,9 @@ half or twice the spread. Their CCE beyond noise is first measured on 60 splits 
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 import pandas as pd
+from simulations import asked, row
 
 from congruence.kernels.distributions import Normal
 from congruence.kernels.engine.driver import HeldSplit
@@ -67,9 +66,7 @@ def truths() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--splits", type=int, default=100)
-    splits, known = parser.parse_args().splits, truths()
+    splits, known = asked(__doc__, splits=100).splits, truths()
     for (one, rows), (two, others) in PAIRS:
         apart = [
             compare_pair(evaluated(one, rows, seed), evaluated(two, others, 10_000 + seed)).differences["cce_mean"]
@@ -78,4 +75,4 @@ if __name__ == "__main__":
         truth = known[one] - known[two]
         covered = np.mean([item.low <= truth <= item.high for item in apart])
         zero = np.mean([item.low <= 0.0 <= item.high for item in apart])
-        print(f"| {one}, {rows} | {two}, {others} | {truth:+.3f} | {covered:.2f} | {zero:.2f} |", flush=True)
+        row(f"{one}, {rows}", f"{two}, {others}", f"{truth:+.3f}", f"{covered:.2f}", f"{zero:.2f}")

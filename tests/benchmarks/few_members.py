@@ -7,11 +7,9 @@ Targets are normal, and members are drawn from another normal law. The record is
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 from scipy.special import ndtr
-from simulations import head, machine, row, share
+from simulations import asked, head, machine, row, share
 
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading
 
@@ -28,11 +26,7 @@ def read(members: int, shift: float, factor: float, n: int, rng: np.random.Gener
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=500)
-    parser.add_argument("--splits", type=int, default=1000)
-    parser.add_argument("--members", type=int, nargs="+", default=[3, 5, 10, 20, 50, 100])
-    given = parser.parse_args()
+    given = asked(__doc__, rows=500, splits=1000, members=[3, 5, 10, 20, 50, 100])
     machine()
     head("members", "factor", "shift", "median factor", "median shift", "factor held", "shift held", "shape told first")
     for members in given.members:

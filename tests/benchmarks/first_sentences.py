@@ -1,11 +1,12 @@
 """Does the first sentence name the largest fault, where it is, with its size? ``first_sentences.md`` is the record.
 
-python tests/benchmarks/first_sentences.py [--splits S] [--faults NAME ...] [--said]
+python tests/benchmarks/first_sentences.py [--first N] [--splits S] [--faults NAME ...] [--said]
+
+``--said`` prints each first sentence that is wrong.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import warnings
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
-from simulations import head, row
+from simulations import asked, head, row
 
 import congruence
 from congruence.kernels import Normal, Poisson, Samples
@@ -345,22 +346,17 @@ def judged(fault: Fault, split: Split) -> tuple[bool, bool, str]:
 
 def main() -> None:
     """Print a row for each fault."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--from", type=int, default=0, dest="first", help="number of the first split")
-    parser.add_argument("--faults", nargs="*", default=[])
-    parser.add_argument("--said", action="store_true", help="print each first sentence that is wrong")
-    asked = parser.parse_args()
+    given = asked(__doc__, splits=10, first=0, faults=[str], said=False)
     warnings.simplefilter("ignore")
-    chosen = [name for name in FAULTS if not asked.faults or any(part in name for part in asked.faults)]
+    chosen = [name for name in FAULTS if not given.faults or any(part in name for part in given.faults)]
     head("fault", "named", "with its size", "first sentence of the first split")
     held = 0
     for name in chosen:
-        results = [judged(FAULTS[name], Split(asked.first + seed)) for seed in range(asked.splits)]
+        results = [judged(FAULTS[name], Split(given.first + seed)) for seed in range(given.splits)]
         named, sized = (float(np.mean([each[part] for each in results])) for part in (0, 1))
         held += sized >= 0.5
         row(name, named, sized, results[0][2])
-        for _, right, first in results if asked.said else ():
+        for _, right, first in results if given.said else ():
             if not right:
                 print(f"    {first}", flush=True)
     print(f"\n{held} of {len(chosen)} faults are named with their size within 15 % in at least half of the splits.")

@@ -9,16 +9,16 @@ version in use, as the gate's default has it. The gate's three answers are count
 
 Rounded targets: y ~ N(20 x, 10^2), x standard normal; the version in use has the right law, candidates a spread that is
 wrong by a factor. NLL at the gate's default margin, 5 % of skill, on the targets as they are and rounded to a step.
+These alone by ``--rounded``.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 
 import numpy as np
 import scipy.optimize
-from simulations import head, machine, row
+from simulations import asked, head, machine, row
 
 from congruence.kernels import EXACT, RBF, Normal, negative_log_likelihood, prepare
 from congruence.kernels.engine.difference import difference_of_influences
@@ -146,21 +146,16 @@ def rounded(releases: int, n: int = 1000) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--sizes", type=int, nargs="*", default=[125, 500, 2000])
-    parser.add_argument("--multiples", type=float, nargs="*", default=[-2.0, 0.0, 1.0, 2.0, 4.0])
-    parser.add_argument("--releases", type=int, default=200)
-    parser.add_argument("--rounded", action="store_true", help="rounded targets alone")
-    arguments = parser.parse_args()
+    given = asked(__doc__, sizes=[125, 500, 2000], multiples=[-2.0, 0.0, 1.0, 2.0, 4.0], releases=200, rounded=False)
     machine()
-    rounded(2 * arguments.releases)
-    if arguments.rounded:
+    rounded(2 * given.releases)
+    if given.rounded:
         return
     head("n", "side", "worse by (margins)", "shift", "passed", "undecided", "failed")
-    for n in arguments.sizes:
+    for n in given.sizes:
         split = Split(n)
         for side in (1, -1):
-            decide(split, side, arguments.multiples, arguments.releases)
+            decide(split, side, given.multiples, given.releases)
 
 
 if __name__ == "__main__":

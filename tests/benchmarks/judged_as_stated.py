@@ -5,18 +5,18 @@
 
 Targets follow known laws whose location and spread depend on the inputs. Three predictions: their own quantiles
 ("right"), the same with one of them moved until its level is wrong by a fifth of the distance to the nearer end ("one
-level"), and the same around the median with 1.25 times the spread ("spread"). ``--scored`` prints CRPS, CCE and SKCE in
-place of the tests, ``--compared`` differences of CCE. The record is judged_as_stated.md.
+level"), and the same around the median with 1.25 times the spread ("spread"). ``--power`` are the splits in which the
+wrong ones are tested, too, ``--congruence`` those in which the test of congruence is run, too. ``--scored`` prints
+CRPS, CCE and SKCE in place of the tests, ``--compared`` differences of CCE. The record is judged_as_stated.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 
 import numpy as np
 import scipy.stats
-from simulations import AT, head, machine, row, share
+from simulations import AT, asked, head, machine, row, share
 
 from congruence.kernels import RBF, Quantiles, calibration_test, crps, prepare
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
@@ -141,16 +141,9 @@ def compared(name: str, n: int, splits: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--levels", type=int, nargs="+", default=[2, 3, 5, 9, 19])
-    parser.add_argument("--rows", type=int, nargs="+", default=[200, 500, 2000])
-    parser.add_argument("--splits", type=int, default=200)
-    parser.add_argument("--power", type=int, default=40, help="splits in which the wrong predictions are tested, too")
-    parser.add_argument("--congruence", type=int, default=0, help="splits in which the test of congruence is run, too")
-    parser.add_argument("--truths", nargs="+", default=list(TRUTHS))
-    parser.add_argument("--scored", action="store_true")
-    parser.add_argument("--compared", action="store_true")
-    given = parser.parse_args()
+    splits = {"splits": 200, "power": 40, "congruence": 0}
+    cases = {"levels": [2, 3, 5, 9, 19], "rows": [200, 500, 2000], "truths": list(TRUTHS)}
+    given = asked(__doc__, **splits, **cases, scored=False, compared=False)
     machine()
     if given.scored:
         too = [f"{score} lower {which}" for score in ("CCE", "CRPS") for which in ("at .8", "at 1.25")]
@@ -164,7 +157,5 @@ if __name__ == "__main__":
             compared(*case, given.splits)
         raise SystemExit
     head("truth", "levels", "rows", "right", "right, congruence", "one level wrong by a fifth", "spread wrong by 1.25")
-    for truth_name in given.truths:
-        for level_count in given.levels:
-            for rows in given.rows:
-                rejected(truth_name, level_count, rows, given.splits, given.power, given.congruence)
+    for case in itertools.product(given.truths, given.levels, given.rows):
+        rejected(*case, given.splits, given.power, given.congruence)

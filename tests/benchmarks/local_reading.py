@@ -1,16 +1,17 @@
 """Local readings of known faults: how often the fault is named right, how large it is read, and the false discoveries.
 
 python tests/benchmarks/local_reading.py --repetitions 4
+
+``--rows`` are those of the false discoveries.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 import numpy as np
 from scipy.special import ndtr, ndtri
-from simulations import head, machine, row
+from simulations import asked, head, machine, row
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import local_reading
@@ -181,17 +182,13 @@ KERNELS: list[tuple[str, Kernel, float]] = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=4)
-    parser.add_argument("--rows", type=int, nargs="*", default=[120, 300, 2000], help="n of the false discoveries")
-    parser.add_argument("--only-false-discoveries", action="store_true")
-    arguments = parser.parse_args()
-    repetitions = arguments.repetitions
+    given = asked(__doc__, repetitions=4, rows=[120, 300, 2000], only_false_discoveries=False)
+    repetitions = given.repetitions
     machine()
-    if not arguments.only_false_discoveries:
+    if not given.only_false_discoveries:
         readings(repetitions)
     print(f"\n## False discoveries, {100 * repetitions} splits each (half as many at n = 2,000)\n")
-    false_discoveries(repetitions * 100, arguments.rows)
+    false_discoveries(repetitions * 100, given.rows)
 
 
 def readings(repetitions: int) -> None:

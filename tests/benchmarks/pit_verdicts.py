@@ -5,12 +5,11 @@
 Prints the tables of pit_verdicts.md.
 """
 
-import argparse
 import collections
 
 import numpy as np
 from scipy.special import ndtr
-from simulations import head, machine, row
+from simulations import asked, head, machine, row
 
 from congruence.kernels.distributions import Poisson
 from congruence.kernels.pit import pit_values
@@ -71,9 +70,7 @@ def shapes(repetitions: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repetitions", type=int, default=200)
-    repetitions = parser.parse_args().repetitions
+    repetitions = asked(__doc__, repetitions=200).repetitions
     machine()
     false_alarms(repetitions)
     shapes(max(repetitions // 8, 1))

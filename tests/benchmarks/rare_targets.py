@@ -8,12 +8,11 @@ are called extreme beyond a right shift and spread. The record is in judged_as_s
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 
 import numpy as np
 import scipy.stats
-from simulations import AT, head, machine, row, share
+from simulations import AT, asked, head, machine, row, share
 
 from congruence.kernels import (
     Deterministic,
@@ -127,10 +126,7 @@ def found(case: Case) -> tuple[bool, ...]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, nargs="+", default=[500, 2000])
-    parser.add_argument("--splits", type=int, default=200)
-    given = parser.parse_args()
+    given = asked(__doc__, rows=[500, 2000], splits=200)
     machine()
     head("predictions", "rows", "extremes", "masses", "both", "both at 1 %", "told", "beyond")
     for rows in given.rows:

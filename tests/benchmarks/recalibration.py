@@ -5,13 +5,12 @@ python tests/benchmarks/recalibration.py --rows 2000 --splits 20
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from local_reading import embedded
 from scipy.special import ndtri
-from simulations import head, machine, row
+from simulations import asked, head, machine, row
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import (
@@ -139,15 +138,12 @@ def harms(n: int, splits: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2000)
-    parser.add_argument("--splits", type=int, default=20)
-    arguments = parser.parse_args()
+    given = asked(__doc__, rows=2000, splits=20)
     machine()
-    print(f"## Wrong versions, n = {arguments.rows}, 3 splits\n", flush=True)
-    mends(arguments.rows, 3)
-    print(f"\n## True laws, n = {arguments.rows}, {arguments.splits} splits\n", flush=True)
-    harms(arguments.rows, arguments.splits)
+    print(f"## Wrong versions, n = {given.rows}, 3 splits\n", flush=True)
+    mends(given.rows, 3)
+    print(f"\n## True laws, n = {given.rows}, {given.splits} splits\n", flush=True)
+    harms(given.rows, given.splits)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,16 @@
     python tests/benchmarks/resampling.py [--repetitions 1000]
 
 Prints the tables of resampling.md: coverage of 95 % intervals of the expected calibration error and of mean scores, and
-the level of the paired comparison where two models have the same score.
+the level of the paired comparison where two models have the same score; all, or some ``--parts``: calibration error,
+mean scores, weights, groups, pairs.
 """
 
-import argparse
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
-from simulations import AT, head, machine, row
+from simulations import AT, asked, head, machine, row
 
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Normal, Poisson
@@ -198,10 +198,6 @@ def paired_levels(repetitions: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--parts", nargs="*", help="calibration error, mean scores, weights, groups, pairs; all")
-    arguments = parser.parse_args()
     parts = {
         "calibration error": calibration_intervals,
         "mean scores": mean_score_intervals,
@@ -209,6 +205,7 @@ if __name__ == "__main__":
         "groups": grouped_intervals,
         "pairs": paired_levels,
     }
+    given = asked(__doc__, repetitions=1000, parts=list(parts))
     machine()
-    for name in arguments.parts or parts:
-        parts[name](arguments.repetitions)
+    for name in given.parts:
+        parts[name](given.repetitions)

@@ -7,11 +7,10 @@ version are counted over simulated splits. New targets at the same inputs are wh
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 import numpy as np
-from simulations import head, machine, row
+from simulations import asked, head, machine, row
 
 from congruence.kernels import (
     EXACT,
@@ -169,15 +168,8 @@ def kernels(splits: int, sizes: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suite", choices=["paired", "intervals", "kernels"])
-    parser.add_argument("--splits", type=int, default=400)
-    parser.add_argument("--sizes", type=int, nargs="+")
-    arguments = parser.parse_args()
+    suites = {"paired": (paired, [150, 400, 2000]), "intervals": (intervals, [500, 4000]), "kernels": (kernels, [1500])}
+    given = asked(__doc__, suites, splits=400, sizes=[int])
     machine()
-    if arguments.suite == "kernels":
-        kernels(arguments.splits, arguments.sizes or [1500])
-    elif arguments.suite == "paired":
-        paired(arguments.splits, arguments.sizes or [150, 400, 2000])
-    else:
-        intervals(arguments.splits, arguments.sizes or [500, 4000])
+    run, sizes = suites[given.part]
+    run(given.splits, given.sizes or sizes)

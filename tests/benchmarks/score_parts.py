@@ -2,18 +2,20 @@
 
 python tests/benchmarks/score_parts.py --rows 1000 --splits 200
 python tests/benchmarks/score_parts.py --looks 20 --splits 400 --rows 200
+
+The second prints series of so many looks in place of single splits; ``--log`` the parts of the log score in place of
+those of the CRPS.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from scipy.special import ndtri
-from simulations import head, row, share
+from simulations import asked, head, row, share
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
@@ -240,14 +242,8 @@ def losers(told: list[Looked], level: float) -> set[str]:
 
 
 def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--rows", type=int, default=1000)
-    given.add_argument("--splits", type=int, default=200)
-    given.add_argument("--case", nargs="*", default=list(cases()))
-    given.add_argument("--looks", type=int, default=0, help="series of so many looks in place of single splits")
-    given.add_argument("--log", action="store_true", help="the parts of the log score in place of those of the CRPS")
-    asked = given.parse_args()
-    if asked.looks:
+    given = asked(__doc__, rows=1000, splits=200, case=list(cases()), looks=0, log=False)
+    if given.looks:
         over = [
             f"{what} {of}"
             for of in ("over looks", "of corrected tests", "of pairwise tests")
@@ -255,14 +251,14 @@ def main() -> None:
         ]
         head("versions", "rows a look", "series", *over)
         for name in SERIES:
-            series(name, asked.rows, asked.looks, asked.splits)
+            series(name, given.rows, given.looks, given.splits)
         return
     head("case", "n", "splits", "honesty", "knowledge", "honesty covered", "knowledge covered")
-    for name in asked.case:
-        rows_of(name, asked.rows, asked.splits, asked.log)
-    if not asked.log:
+    for name in given.case:
+        rows_of(name, given.rows, given.splits, given.log)
+    if not given.log:
         head("versions", "n", "splits", "best is in the set", "size")
-        sets(asked.rows, 2 * asked.splits)
+        sets(given.rows, 2 * given.splits)
 
 
 if __name__ == "__main__":

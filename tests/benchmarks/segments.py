@@ -5,11 +5,11 @@ python tests/benchmarks/segments.py [level | power] [--splits S] [--rows N] [--c
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 import numpy as np
 from scipy import stats
+from simulations import asked
 
 from congruence.kernels import Poisson, Quantiles, Samples
 from congruence.kernels.arrays import Array
@@ -70,20 +70,15 @@ WRONG: dict[str, tuple[Callable[[Array], Array], float, float]] = {
 
 def main() -> None:
     """Print a row for each case."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=("level", "power"))
-    parser.add_argument("--splits", type=int, default=200)
-    parser.add_argument("--rows", type=int, nargs="+", default=[500, 2000])
-    parser.add_argument("--cases", nargs="*")
-    asked = parser.parse_args()
-    kinds = ("normal", "3 levels", "10 draws", "counts", "groups", "time") if asked.part == "level" else tuple(WRONG)
-    for kind in kinds if not asked.cases else asked.cases:
-        for n in asked.rows:
+    given = asked(__doc__, ("level", "power"), splits=200, rows=[500, 2000], cases=[str])
+    kinds = ("normal", "3 levels", "10 draws", "counts", "groups", "time") if given.part == "level" else tuple(WRONG)
+    for kind in given.cases or kinds:
+        for n in given.rows:
             found, named, overlap, sizes = 0, 0, [], []
-            for seed in range(asked.splits):
+            for seed in range(given.splits):
                 rng = np.random.default_rng(seed)
                 x = rng.normal(size=(n, 5))
-                if asked.part == "level":
+                if given.part == "level":
                     if kind in ("groups",):  # inputs that a group shares
                         x[:, :3] = np.repeat(x[::5, :3], 5, axis=0)
                     if kind == "time":
@@ -102,7 +97,7 @@ def main() -> None:
                     inside = np.isin(np.arange(n), segments[0].rows)
                     overlap.append(float(np.mean(truth[inside])))
                     sizes.append(int(inside.sum()))
-            said = f"| {kind} | {n:,} | {asked.splits} | {found / asked.splits:.3f} |"
+            said = f"| {kind} | {n:,} | {given.splits} | {found / given.splits:.3f} |"
             if overlap:
                 said += f" {np.mean(overlap):.2f} | {np.median(sizes):.0f} of {int(truth.sum())} |"
             print(said + (f" x1 in {named} |" if named else ""), flush=True)

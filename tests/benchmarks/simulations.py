@@ -1,10 +1,11 @@
-"""What the simulations share: inputs like real embeddings, numbers of splits kept on disk, shares, tables."""
+"""What the simulations share: their command line, inputs like real embeddings, numbers kept on disk, tables."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,30 @@ def row(*cells: object) -> None:
     print(
         "| " + " | ".join(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells) + " |", flush=True
     )
+
+
+def asked(about: str | None, parts: Collection[str] = (), /, **options: Any) -> argparse.Namespace:
+    """What the command line gives: one of ``parts``, and options by their defaults.
+
+    A default says what an option takes: False is a switch, a tuple the words to choose one of (by default the first), a
+    list some values. A type stands for a value that is None unless it is given, and in a list for none by default.
+    ``first`` is the number of the first split, ``keep`` the file of a ``Kept``.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if parts:
+        parser.add_argument("part", choices=list(parts))
+    for name, default in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if default is False:
+            parser.add_argument(flag, action="store_true")
+        elif isinstance(default, list):
+            kind = default[0]
+            empty = isinstance(kind, type)
+            parser.add_argument(flag, nargs="*", type=kind if empty else type(kind), default=[] if empty else default)
+        elif isinstance(default, tuple):
+            parser.add_argument(flag, choices=default, default=default[0])
+        elif isinstance(default, type):
+            parser.add_argument(flag, type=default)
+        else:
+            parser.add_argument(flag, type=type(default), default=default)
+    return parser.parse_args()

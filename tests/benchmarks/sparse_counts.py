@@ -11,13 +11,11 @@ dependent_rows.md.
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 import scipy.special
 import scipy.stats
 from dependent_rows import SETTINGS, Case
-from simulations import AT, head, machine, row
+from simulations import AT, asked, head, machine, row
 
 from congruence.kernels import RBF, Poisson, prepare
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
@@ -87,25 +85,19 @@ def calibrated(groups: int, size: int, mean: float, shared: bool, splits: int) -
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--groups", type=int, default=50)
-    parser.add_argument("--size", type=int, default=50)
-    parser.add_argument("--means", type=float, nargs="+", default=[0.02, 0.05, 0.2, 0.5, 3.0])
-    parser.add_argument("--truths", type=float, nargs="+", help="by default the means")
-    parser.add_argument("--splits", type=int, default=400)
-    parser.add_argument("--calibration", action="store_true")
-    asked = parser.parse_args()
+    options = {"means": [0.02, 0.05, 0.2, 0.5, 3.0], "truths": [float], "calibration": False}
+    given = asked(__doc__, groups=50, size=50, splits=400, **options)
     machine()
-    if asked.calibration:
+    if given.calibration:
         head("groups", "inputs", "mean", "refused", "calibration", "NLL", "CRPS", "MAE")
-        for mean in asked.means:
+        for mean in given.means:
             for shared in (True, False):
-                calibrated(asked.groups, asked.size, mean, shared, asked.splits)
+                calibrated(given.groups, given.size, mean, shared, given.splits)
         return
     head("groups", "inputs", "mean", "truth", "refused", "splits", "signs", "now")
-    for mean, truth in zip(asked.means, asked.truths or asked.means, strict=True):
+    for mean, truth in zip(given.means, given.truths or given.means, strict=True):
         for shared in (True, False):
-            rejected(asked.groups, asked.size, mean, truth, shared, asked.splits)
+            rejected(given.groups, given.size, mean, truth, shared, given.splits)
 
 
 if __name__ == "__main__":

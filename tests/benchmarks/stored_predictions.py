@@ -8,7 +8,6 @@ both versions scored the same keys. Times are wall-clock, memory is the largest 
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from simulations import asked
 
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.settings.evaluation import load_settings
@@ -88,9 +88,5 @@ def measure(rows: int, disjoint: bool, landmarks: int | None) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=10**6)
-    parser.add_argument("--disjoint", action="store_true")
-    parser.add_argument("--landmarks", type=int)
-    asked = parser.parse_args()
-    measure(asked.rows, asked.disjoint, asked.landmarks)
+    given = asked(__doc__, rows=10**6, disjoint=False, landmarks=int)
+    measure(given.rows, given.disjoint, given.landmarks)

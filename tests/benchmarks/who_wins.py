@@ -6,14 +6,13 @@ Two versions err as far as each other on inputs of their own (``equal``), state 
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections import Counter
 
 import numpy as np
 from scipy.special import ndtri
-from simulations import head, machine, row, share
+from simulations import asked, head, machine, row, share
 
 import congruence
 from congruence.kernels import Distribution, Normal, Quantiles
@@ -44,14 +43,10 @@ def compared(case: str, n: int, number: int) -> tuple[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, nargs="+", default=[300])
-    parser.add_argument("--splits", type=int, default=200)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
-    given = parser.parse_args()
+    given = asked(__doc__, rows=[300], splits=200, cases=list(CASES))
     warnings.simplefilter("ignore")
     machine()
-    print(head("versions", "rows", "splits", "a wins", "b wins", "the pair's sentence names a side", "CPU s"))
+    head("versions", "rows", "splits", "a wins", "b wins", "the pair's sentence names a side", "CPU s")
     for n in given.rows:
         for case in given.cases:
             started, counts = time.process_time(), Counter[str]()
