@@ -67,8 +67,6 @@ def test_uniformity_tests_reject_a_biased_model() -> None:
         assert test(pit).p_value < 0.01
     with pytest.raises(InvalidInputError, match="values per bin"):
         chi_square(pit[:8])
-    with pytest.raises(InvalidInputError, match=r"row 1 is 1\.5"):
-        kolmogorov_smirnov([0.5, 1.5])
 
 
 def test_the_probability_of_cramer_and_von_mises_is_small_where_the_statistic_is_large() -> None:
@@ -106,15 +104,7 @@ def test_levels_are_a_number_of_any_kind() -> None:
             reliability_curve(pit, levels=levels)
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        reliability_curve,
-        calibration_error_of_pit,
-        kolmogorov_smirnov,
-        chi_square,
-    ],
-)
+@pytest.mark.parametrize("read", [reliability_curve, calibration_error_of_pit, kolmogorov_smirnov, chi_square])
 @pytest.mark.parametrize(
     ("bad", "message"), [(np.nan, "row 3 .nan."), (1.2, r"row 3 is 1\.2"), (-0.1, r"row 3 is -0\.1")]
 )

@@ -12,10 +12,7 @@ from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held
 from congruence.kernels.engine.plan import Ask
-from congruence.kernels.errors import ConvergenceError
 from congruence.kernels.protocol import EXACT
-
-REFUSED = ()  # k(x, x) / lambda of 1e11 and more in single precision
 
 
 def assert_within_its_bounds(result, exact):
@@ -29,11 +26,7 @@ def assert_within_its_bounds(result, exact):
 @pytest.mark.parametrize("seed", range(1000, 1035))
 def test_no_random_problem_violates_its_certificate(seed):
     problem = random_problem(seed, SMALL[seed % len(SMALL)], most_rows=150)
-    if seed in REFUSED:
-        with pytest.raises(ConvergenceError, match="scale the features"):
-            evaluated(problem)
-    else:
-        assert_within_its_bounds(evaluated(problem), exact_values(problem))
+    assert_within_its_bounds(evaluated(problem), exact_values(problem))
 
 
 @pytest.mark.parametrize("kind", ["unit norm", "matern 1/2", "clusters", "offset", "one long row"])
@@ -74,16 +67,9 @@ def test_an_answer_on_landmarks_is_within_its_certificate(landmarks, at_query):
     y, model = np.sin(x[:, 0]) + rng.standard_normal(1500), Normal(np.zeros(1500), np.ones(1500))
     exact = prepare(x, query=query, input_kernel=RBF(0.3)).conditional_congruence_error(y, model)
     near = prepare(x, query=query, input_kernel=RBF(0.3), landmarks=landmarks).conditional_congruence_error(y, model)
-    assert near.bound_kind == "sampled"
+    assert (exact.bound_kind, near.bound_kind) == ("computed", "sampled")
     assert 0.0 < np.max(np.abs(near.values - exact.values)) <= near.error_bound
     assert abs(near.mean - exact.mean) <= near.mean_error_bound
-
-
-def test_how_a_bound_is_known_goes_with_it():
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((500, 3))
-    y, model = rng.standard_normal(500), Normal(np.zeros(500), np.ones(500))
-    assert prepare(x, input_kernel=RBF(0.3)).conditional_congruence_error(y, model).bound_kind == "computed"
 
 
 def test_the_discrepancy_of_two_samples_is_within_its_certificate():

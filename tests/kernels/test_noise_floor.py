@@ -17,12 +17,6 @@ def inputs(n=N, d=6, seed=0):
     return np.random.default_rng(seed).standard_normal((n, d)) * np.linspace(1.0, 0.2, d)
 
 
-def smoothing(x, kernel, regularization, query=None):
-    """W = k(query)' A^-1, (m, n)."""
-    gram = kernel(x) + len(x) * regularization * np.eye(len(x))
-    return np.linalg.solve(gram, kernel(x, x if query is None else query)).T
-
-
 @pytest.mark.parametrize("at_query", [False, True])
 def test_the_squared_weights_of_a_smoother_are_those_of_its_matrix(at_query):
     x, query = inputs(200), inputs(30, seed=1) if at_query else None

@@ -210,13 +210,8 @@ def test_benjamini_hochberg_is_the_one_of_scipy(p_values):
 
 def test_bad_input_is_named():
     x, y, mean = regression(30)
-    predictive = Normal(mean, np.ones(30))
     with pytest.raises(InvalidInputError, match="draws: 0"):
-        congruence_test(x, y, predictive, input_kernel=KERNEL, draws=0)
-    with pytest.raises(InvalidInputError, match="29 distributions for 30 reference rows"):
-        congruence_test(x, y, predictive[:29], input_kernel=KERNEL)
-    with pytest.raises(InvalidInputError, match="y: 29 rows"):
-        congruence_test(x, y[:29], predictive, input_kernel=KERNEL)
+        congruence_test(x, y, Normal(mean, np.ones(30)), input_kernel=KERNEL, draws=0)
     with pytest.raises(InvalidInputError, match="probabilities"):
         benjamini_hochberg(np.array([0.5, np.nan]))
 
