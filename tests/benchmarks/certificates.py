@@ -5,6 +5,7 @@ up to ``ROUNDING`` of the largest CCE.
 The kept record is certificates.md.
 """
 
+import itertools
 import sys
 import time
 import warnings
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 from certified import LARGE, SMALL, evaluated, exact_values, large_problem, random_problem
+from simulations import head, row
 
 from congruence.kernels.errors import ConvergenceError
 
@@ -27,13 +29,12 @@ def checked(problem, precision=np.longdouble):
     at_point = float(np.max(np.abs(result.values - exact)))
     in_mean = float(abs(np.mean(result.values) - np.mean(exact)))
     rounding = ROUNDING * float(np.max(exact))
-    scale = float(np.mean(exact))
     tiny = np.finfo(float).tiny
     return (
         result.bound_kind,
         (result.error_bound + rounding) / max(at_point, tiny),
         (result.mean_error_bound + rounding) / max(in_mean, tiny),
-        result.mean_error_bound / scale,
+        result.mean_error_bound / float(np.mean(exact)),
     )
 
 
@@ -55,31 +56,22 @@ def main(count):
             print(f"VIOLATED {problem.name} ({kind}): {at_point:.3g} {in_mean:.3g}")
         ratios[problem.solver, str(problem.x.dtype), kind].append((at_point, in_mean, relative))
     print(dict(outcome), f"{time.time() - started:.0f} s")
-    print(
-        "| solver | dtype | kind | problems | bound / error: least | median | 90 % | mean's: least | median | "
-        "mean bound / mean CCE: median |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for (solver, dtype, kind), rows in sorted(ratios.items()):
+    head("solver", "dtype", "kind", "problems", "bound / error: least", "median", "90 %", "mean's: least", "median",
+         "mean bound / mean CCE: median")  # fmt: skip
+    for case, rows in sorted(ratios.items()):
         at_point, in_mean, relative = np.array(rows).T
-        print(
-            f"| {solver} | {dtype} | {kind} | {len(rows)} | {at_point.min():.2g} | {np.median(at_point):.2g} | "
-            f"{np.quantile(at_point, 0.9):.2g} | {in_mean.min():.2g} | {np.median(in_mean):.2g} | "
-            f"{np.median(relative):.1g} |"
-        )
+        bounds = (at_point.min(), np.median(at_point), np.quantile(at_point, 0.9), in_mean.min(), np.median(in_mean))
+        row(*case, len(rows), *(f"{bound:.2g}" for bound in bounds), f"{np.median(relative):.1g}")
 
 
 def large():
     """Thousands of rows, against float64."""
-    print("| problem | at | kind | bound / error | mean's | mean bound / mean CCE |")
-    print("|---|---|---|---|---|---|")
-    for kind in LARGE:
-        for solver in ("exact", "many landmarks"):
-            for at_query in (False, True):
-                problem = large_problem(kind, 2000, solver, at_query=at_query)
-                found, at_point, in_mean, relative = checked(problem, np.float64)
-                place = "query" if at_query else "reference"
-                print(f"| {problem.name} | {place} | {found} | {at_point:.3g} | {in_mean:.3g} | {relative:.2g} |")
+    head("problem", "at", "kind", "bound / error", "mean's", "mean bound / mean CCE")
+    for kind, solver, at_query in itertools.product(LARGE, ("exact", "many landmarks"), (False, True)):
+        problem = large_problem(kind, 2000, solver, at_query=at_query)
+        found, at_point, in_mean, relative = checked(problem, np.float64)
+        place = "query" if at_query else "reference"
+        row(problem.name, place, found, f"{at_point:.3g}", f"{in_mean:.3g}", f"{relative:.2g}")
 
 
 if __name__ == "__main__":

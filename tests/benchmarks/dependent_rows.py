@@ -93,9 +93,7 @@ class Case:
 
     @property
     def dependence(self) -> RowDependence:
-        found = RowDependence.of(self.n, **self.named)
-        assert found is not None
-        return found
+        return RowDependence.of(self.n, **self.named)
 
 
 def cases(sizes: list[int]) -> Iterator[Case]:
@@ -237,8 +235,6 @@ def level(case: Case, splits: int, powered: int) -> str:
 
 def _differ(first: CongruenceResult, second: CongruenceResult, blocks: DependentBlocks | None) -> bool:
     one, two = first.uncertainty, second.uncertainty
-    assert one is not None
-    assert two is not None
     shares = one.blocks == two.blocks
     return difference_of_influences(one.influence, two.influence, blocks, shares_signs=shares).p_value <= AT
 
@@ -248,7 +244,7 @@ def means(case: Case, splits: int, powered: int) -> str:
     rng = np.random.default_rng([case.n, int(10 * case.rho), 3])
     law = Normal(np.full(case.n, 0.3), 1.0)
     far = np.random.default_rng(13).standard_normal(1_000_000)
-    truth = _means_of(far, Normal(np.full(len(far), 0.3), 1.0))
+    truth = {name: float(np.mean(of)) for name, of in _columns(far, Normal(np.full(len(far), 0.3), 1.0)).items()}
     ece = {f"level {k}": float(level) for k, level in enumerate(even_levels())}
     error = float(np.mean([abs(truth[name] - centre) for name, centre in ece.items()]))
     found = Shares()
@@ -275,10 +271,6 @@ def _columns(y: np.ndarray, law: Distribution) -> dict[str, np.ndarray]:
     levels = {f"level {k}": pit <= level for k, level in enumerate(even_levels())}
     chosen = {name: points[name] for name in ("nll", "crps", "absolute_error")}
     return {**chosen, "coverage": np.abs(pit - 0.5) <= 0.45, **levels}
-
-
-def _means_of(y: np.ndarray, law: Distribution) -> dict[str, float]:
-    return {name: float(np.mean(values)) for name, values in _columns(y, law).items()}
 
 
 def vectors(case: Case, splits: int, powered: int) -> str:
@@ -318,16 +310,13 @@ def gate(case: Case, splits: int, powered: int) -> str:
                     kept.setdefault((name, metric), []).append((item.difference, item.high))
         except TooFewBlocksError:
             refused += 1
-    shares = []
-    for values in kept.values():
-        found = np.array(values)
-        shares.append(f"{np.mean(found[:, 1] < found[:, 0].mean()):.3f}")
+    found = [np.array(values).T for values in kept.values()]
+    shares = [f"{np.mean(high < difference.mean()):.3f}" for difference, high in found]
     return f"| {case} | {refused} | " + " | ".join(shares) + " |"
 
 
 def _compared(case: Case, y: np.ndarray, law: Normal, result: CongruenceResult) -> ComparedVersion:
     uncertainty, points = result.uncertainty, point_scores(law, y)
-    assert uncertainty is not None
     influence = uncertainty.influence
     column = {"row_group" if case.size else "row_time": next(iter(case.named.values()))}
     keys, valid = np.arange(case.n).astype(str), np.ones(case.n, dtype=bool)

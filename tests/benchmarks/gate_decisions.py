@@ -15,6 +15,7 @@ These alone by ``--rounded``.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -79,29 +80,31 @@ def limit(root: float) -> float:
     return 2.0 * root * margin + margin**2
 
 
+def answer_of(item: Any, largest: float) -> str:
+    """Of the gate, by the interval of a difference and the largest one that it lets pass."""
+    return "passed" if item.high < largest else "failed" if item.low > largest else "undecided"
+
+
 def decide(split: Split, side: int, multiples: list[float], releases: int) -> None:
     n = split.n
     shifts = {multiple: split.shift_worse_by(multiple, side) for multiple in multiples}
     versions = {"in use": split.version(IN_USE)} | {f"{m:g}": split.version(shift) for m, shift in shifts.items()}
-    answers = {multiple: {"passed": 0, "undecided": 0, "failed": 0} for multiple in multiples}
+    answers = {multiple: list[str]() for multiple in multiples}
     needed: list[tuple[float, float]] = []
     for release in range(releases):
         y = split.version(0.0).sample(1, seed=1_000_000 + release)[:, 0]
         results = split.prepared.evaluate(y, versions, output_kernel=OUTPUT_KERNEL, draws=0)
-        used = results["in use"].uncertainty
-        assert used is not None
-        largest = limit(math.sqrt(max(used.influence.squared_mean, 0.0)))
+        used = results["in use"].uncertainty.influence
+        largest = limit(math.sqrt(max(used.squared_mean, 0.0)))
         for multiple in multiples:
-            result = results[f"{multiple:g}"]
-            assert result.uncertainty is not None
-            item = difference_of_influences(result.uncertainty.influence, used.influence)
-            answer = "passed" if item.high < largest else "failed" if item.low > largest else "undecided"
-            answers[multiple][answer] += 1
+            item = difference_of_influences(results[f"{multiple:g}"].uncertainty.influence, used)
+            answer = answer_of(item, largest)
+            answers[multiple].append(answer)
             if answer == "undecided" and multiple == 0.0:
                 half = item.high - item.difference
                 needed.append((n * (half / abs(item.difference - largest)) ** 2, n * (half / largest) ** 2))
-    for multiple, counts in answers.items():
-        shares = (counts[name] / releases for name in ("passed", "undecided", "failed"))
+    for multiple, given in answers.items():
+        shares = (given.count(name) / releases for name in ("passed", "undecided", "failed"))
         row(f"{n:,}", "same" if side > 0 else "other", f"{multiple:g}", f"{shifts[multiple]:+.3f}", *shares)
     if needed:
         stays, equal = np.median(needed, axis=0)
@@ -115,7 +118,6 @@ def rounded(releases: int, n: int = 1000) -> None:
     """Decisions on NLL of rounded targets beside those on the same targets before."""
     steps, factors = (None, 0.001, 0.1, 1.0, 10.0), (1.0, 1.1, 1.2, 1.35, 1.75)
     metric = METRICS["nll_mean"]
-    assert metric.marginal is not None
     answers = {(step, factor): list[str]() for step in steps for factor in factors}
     skills = {step: list[float]() for step in steps}
     for release in range(releases):
@@ -136,8 +138,7 @@ def rounded(releases: int, n: int = 1000) -> None:
             margin = Margin.of("5 % of skill").absolute(used, skill)
             for factor in factors:
                 item = resampling.compare(scores[factor], scores[1.0], mean_of)
-                answer = "passed" if item.high < margin else "failed" if item.low > margin else "undecided"
-                answers[step, factor].append(answer)
+                answers[step, factor].append(answer_of(item, margin))
     head("rounded to", "spread wrong by", "skill", "passed", "undecided", "failed", "as on the exact targets")
     for (step, factor), given in answers.items():
         shares = (given.count(name) / releases for name in ("passed", "undecided", "failed"))

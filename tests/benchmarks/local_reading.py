@@ -168,7 +168,6 @@ def _false_discoveries(n: int, kernel: Kernel, ridge: float, runs: int) -> str:
         pit[wrong] = ndtr(3.0 * ndtri(np.clip(pit[wrong], 1e-9, 1.0 - 1e-9)))
         found = local_reading(smoother, pit).significant()
         far.append(np.sum(found & (x[:, 0] < 0.0)) / max(1, np.sum(found)))
-    assert smoother is not None
     by_order = " ".join(f"{share:.3f}" for share in np.mean(orders, axis=0))
     freedom = float(smoother.filters.sum())
     return f"{freedom:.0f} | {np.mean(null):.3f} | {np.mean(named):.3f} | {by_order} | {np.mean(far):.3f}"

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from scipy.special import eval_sh_legendre, ndtr
+from simulations import head, row
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Normal
@@ -123,10 +124,8 @@ def pitmon(pit: Array, rng: np.random.Generator, bins: int = 100) -> float:
 
 def print_pit_values(versions: int = 100, looks: int = 50, rows: int = 150) -> None:
     """On PIT values alone: the players who bet on them, and PITMonitor."""
-    print(
-        f"\n| {looks} looks of {rows} rows | PITMonitor: ever, median look | martingale of bets | e-detector of bets |"
-    )
-    print("|---|---|---|---|")
+    print()
+    head(f"{looks} looks of {rows} rows", "PITMonitor: ever, median look", "martingale of bets", "e-detector of bets")
     for name, shift, scale, start in (
         ("true", 0.0, 1.0, 0),
         ("bias of .2 spreads from the first look on", 0.2, 1.0, 0),
@@ -142,7 +141,7 @@ def print_pit_values(versions: int = 100, looks: int = 50, rows: int = 150) -> N
             calls = martingale(log_e) >= np.log(1.0 / LEVEL), detector(log_e) >= np.log(RUN_LENGTH)
             found.append([pitmon(pit, rng), first(calls[0])[0], first(calls[1])[0]])
         ever, median = np.isfinite(found).mean(axis=0), np.median(found, axis=0)
-        print(f"| {name} | " + " | ".join(f"{a:.2f}, {b:.0f}" for a, b in zip(ever, median, strict=True)) + " |")
+        row(name, *(f"{a:.2f}, {b:.0f}" for a, b in zip(ever, median, strict=True)))
 
 
 def measured(start: int, count: int, file: str, rows: int = 500) -> None:
@@ -178,7 +177,7 @@ def print_whole(files: list[str]) -> None:
         alarm.append(first(detector(players(drawn[0], drawn[1], np.nan)) >= np.log(RUN_LENGTH)))
     print(f"1,000 looks drawn from these, {VERSIONS} versions, ever wrong:")
     for name in ever[0]:
-        print(f"| {name} | {np.mean([part[name] for part in ever]):.4f} |")
+        row(name, f"{np.mean([part[name] for part in ever]):.4f}")
     cut = np.minimum(np.concatenate(alarm), 1001.0)
     print(f"e-detector: alarm within 1,000 looks in {np.mean(cut <= 1000):.3f}, average cut at 1,000: {cut.mean():.0f}")
 
@@ -188,30 +187,24 @@ def main() -> None:
     true = found_at((none, none), VERSIONS, 0)
     cases = ((3.0, 3.0), (1.0, 0.0), (1.0, 1.0), (2.0, 2.0))
     found = [found_at((np.full(100, a), np.full(100, b)), VERSIONS, 1) for a, b in cases]
-    print("| rule | true: ever wrong in 1,000 looks | effects 3, 3: at look 1 | 1, 0: by 100, median | 1, 1 | 2, 2 |")
-    print("|---|---|---|---|---|---|")
+    head("rule", "true: ever wrong in 1,000 looks", "effects 3, 3: at look 1", "1, 0: by 100, median", "1, 1", "2, 2")
     for name, at in true.items():
-        cells = [f"{np.mean(found[0][name] == 1):.3f}"]
-        cells += [f"{np.isfinite(part[name]).mean():.3f}, {np.median(part[name]):.0f}" for part in found[1:]]
-        print(f"| {name} | {np.isfinite(at).mean():.4f} | " + " | ".join(cells) + " |", flush=True)
+        cells = [f"{np.isfinite(part[name]).mean():.3f}, {np.median(part[name]):.0f}" for part in found[1:]]
+        row(name, f"{np.isfinite(at).mean():.4f}", float(np.mean(found[0][name] == 1)), *cells)
     long = np.zeros(5000)
     alarm = np.minimum(alarms((long, long), 400, 5)[0], 5001.0)
     print(f"\nAverage run length at A = {RUN_LENGTH:.0f} (cut at 5,000 looks): {alarm.mean():.0f}\n", flush=True)
-    print(
-        "| change at look 50 of | told after: median, former rule | not within 100 looks | date: median error | <= 3 |"
+    head(
+        "change at look 50 of", "told after: median, former rule", "not within 100 looks", "date: median error", "<= 3"
     )
-    print("|---|---|---|---|---|")
     for a, b in ((1.0, 0.0), (1.0, 1.0), (2.0, 0.0), (2.0, 2.0), (3.0, 3.0)):
         shifted = np.arange(150) >= 50
         told, began = alarms((shifted * a, shifted * b), 1000, 2)
         old = alarms((shifted * a, shifted * b), 1000, 2, before=True)[0]
         after, error = told > 50, np.abs(began - 50)[np.isfinite(told) & (told > 50)]
-        late = np.median(told[after] - 50), np.median(old[old > 50] - 50), np.mean(~np.isfinite(told))
-        print(
-            f"| {a:.0f}, {b:.0f} | {late[0]:.0f}, {late[1]:.0f} | {late[2]:.3f} | {np.median(error):.0f} | "
-            f"{np.mean(error <= 3):.2f} |",
-            flush=True,
-        )
+        late = f"{np.median(told[after] - 50):.0f}, {np.median(old[old > 50] - 50):.0f}"
+        missed, near = float(np.mean(~np.isfinite(told))), f"{np.mean(error <= 3):.2f}"
+        row(f"{a:.0f}, {b:.0f}", late, missed, f"{np.median(error):.0f}", near)
     print_pit_values()
 
 

@@ -42,7 +42,6 @@ def rejected(groups: int, size: int, mean: float, truth: float, shared: bool, sp
         except TooFewBlocksError:
             refused += 1
             continue
-        assert blocks is not None
         test = split.congruence_test(y, law, draws=199)
         by_block = blocks.sums(y - mean) if blocks.sparse else None
         null = test.null_statistics * enlargement(blocks.count) / enlargement(blocks.count, by_block)
@@ -76,7 +75,6 @@ def calibrated(groups: int, size: int, mean: float, shared: bool, splits: int) -
         points = point_scores(law, y)
         columns = {name: points[name] for name in truth}
         blocks = blocks_of_means(Rows(columns, y, law, dependence=case.dependence)).blocks
-        assert blocks is not None
         estimates = ScoreStatistics.of(columns, keys=blocks.labels).estimates()
         covered.append([estimates[name].low <= value <= estimates[name].high for name, value in truth.items()])
     shares = (np.mean(called), *np.mean(covered, axis=0))

@@ -35,7 +35,6 @@ def test_mean_scores_are_integrals_over_the_jump() -> None:
 @pytest.mark.parametrize("law", [Poisson([0.02, 3.0, 30.0]), ZeroInflated(Poisson([2.0, 5.0, 0.3]), [0.7, 0.1, 0.5])])
 def test_they_have_mean_zero_and_the_stated_variance(law: Poisson) -> None:
     counts = JumpScores.of(np.zeros(3), law)
-    assert counts is not None
     starts = np.concatenate([np.zeros((3, 1)), counts.ends[:, :-1]], axis=1)
     chance, scores = counts.ends - starts, mean_scores(starts, counts.ends)
     np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, scores), 0.0, atol=1e-6)
@@ -54,7 +53,6 @@ def test_they_have_mean_zero_and_the_stated_variance(law: Poisson) -> None:
 )
 def test_tables_of_each_row_s_own_counts_are_the_cdf_and_parts_know_their_variances(law: Poisson) -> None:
     counts = JumpScores.of(np.zeros(3), law)
-    assert counts is not None
     table = law.quantile(np.array([[TAIL]])) + np.arange(counts.ends.shape[1])
     np.testing.assert_allclose(law.cumulative(table), law.cdf(table), atol=1e-13)
     some = counts[np.array([2, 0])].variance
@@ -112,7 +110,6 @@ GROUPS = {f"Region R{number}": np.flatnonzero(number == REGION) for number in ra
 
 def said(y: np.ndarray, law: Poisson) -> list[str]:
     rows = CountRows.of(y, law)
-    assert rows is not None
     readings, q_values = by_group(lambda chosen: count_reading(rows, chosen), GROUPS, 1)
     places = [count_finding(found, name) for name, found in readings.items() if q_values[name] <= 0.05 and found.is_off]
     overall = count_reading(rows)
@@ -157,7 +154,6 @@ def test_a_slice_without_any_of_the_counts_that_were_expected_is_named() -> None
 def test_no_count_where_each_group_of_rows_expects_as_many_is_off() -> None:
     """Sums of groups that do not vary said that nothing could be known."""
     rows = CountRows.of(np.zeros(1000), Poisson(np.full(1000, 0.1)))
-    assert rows is not None
     reading = count_reading(rows, blocks=blocks_of_groups(np.arange(1000) // 10, 1000))
     assert reading.is_off
     assert reading.p_value < 1e-6
@@ -170,7 +166,6 @@ def test_a_true_version_is_seldom_blamed_and_its_interval_covers() -> None:
         y = rng.poisson(RATE).astype(float)
         named += "in no place by enough" not in said(y, Poisson(RATE))[0]
         rows = CountRows.of(y, Poisson(RATE))
-        assert rows is not None
         reading = count_reading(rows, GROUPS["Region R3"])
         covered += reading.low <= 1.0 <= reading.high
     assert named <= 12, "before the verdict of all tests, which closes over it"

@@ -56,7 +56,6 @@ def test_draws_of_jumps_are_the_means_of_the_scores_over_them(directions) -> Non
     """Of one split of PIT values, those of a version with jumps are the others' means given the jump."""
     shared, law = directions[0][:400], Poisson(np.full(400, 0.7))
     scores = JumpScores.of(np.zeros(400), law)
-    assert scores is not None
     u = null_pit_values(0, 400, 0, 3)[:, :20]
     counts = law.quantile(u.astype(np.float64))
     expected = mean_scores(law.cdf(counts - 1.0), law.cdf(counts)).transpose(0, 2, 1)

@@ -124,7 +124,6 @@ def test_mass_sums_to_the_cdf_and_to_one(law: Distribution) -> None:
     np.testing.assert_allclose(mass.sum(axis=1), 1.0, atol=1e-12)
     np.testing.assert_allclose(np.cumsum(mass, axis=1), law.cdf(support), atol=1e-12)
     np.testing.assert_allclose(law.cdf(support - 1.0), law.cdf_left(support), atol=1e-15)
-    assert law.counts is not None
     np.testing.assert_allclose(law.counts.survival(support), 1.0 - law.cdf(support), atol=1e-14)
     np.testing.assert_allclose(law.counts.cumulative(support[0]), law.cdf(support), atol=1e-12)
     table = np.random.default_rng(0).normal(size=(6, 2))
@@ -248,7 +247,6 @@ def test_vectors_have_marginals_and_are_whitened() -> None:
     expected = families.Normal(loc[:, 1], scale[:, 1]).log_prob(y[:, 1])
     np.testing.assert_array_equal(law.marginal(1).log_prob(y[:, 1]), expected)
     one = draws.marginal(0)
-    assert one is not None
     np.testing.assert_array_equal(one.mean(), draws.mean()[:, 0])
     z, standard = law.whitened(y)
     np.testing.assert_allclose(standard.log_prob(z) - np.log(scale).sum(axis=1), law.log_prob(y), rtol=1e-12)

@@ -49,7 +49,6 @@ def test_an_outcome_is_known_up_to_its_cell_and_one_at_a_quantile_lies_in_the_ce
 
 def test_scores_of_cells_have_mean_zero_and_the_stated_variance() -> None:
     scores = JumpScores.of(np.zeros(3), of_normal(3))
-    assert scores is not None
     mass, possible = np.diff([0.0, *LEVELS, 1.0]), mean_scores(np.array([0.0, *LEVELS]), np.array([*LEVELS, 1.0]))
     np.testing.assert_allclose(mass @ possible, 0.0, atol=1e-12)
     np.testing.assert_allclose(scores.variance, np.tile(mass @ possible**2, (3, 1)))
@@ -108,7 +107,6 @@ def test_level_and_power_of_three_levels(truth, power: float) -> None:
 
 def said(y: np.ndarray, law: Quantiles, groups: dict[str, np.ndarray]) -> list[str]:
     rows = JumpScores.of(y, law)
-    assert rows is not None
     readings, q_values = by_group(lambda chosen: level_reading(rows, chosen), groups, 2)
     places = [level_finding(found, name) for name, found in readings.items() if q_values[name] <= 0.05 and found.is_off]
     overall = level_reading(rows)

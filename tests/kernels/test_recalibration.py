@@ -346,7 +346,6 @@ def test_tables_of_recalibrated_counts_are_their_masses() -> None:
     once = recalibrated(NegativeBinomial(mean=[3.0, 40.0], dispersion=[0.5, 2.0]), shape)
     twice = recalibrated(once, NormalScoreMap.affine([-0.1, 0.4], [0.9, 1.3]))
     for found in (once.counts, twice.counts):
-        assert found is not None
         for support in (np.arange(60.0), np.arange(35.0, 90.0), np.array([4.0])):
             expected = np.exp(found.log_prob(np.broadcast_to(support, (2, len(support)))))
             np.testing.assert_allclose(found.masses(support), expected, rtol=1e-9, atol=1e-300)

@@ -256,7 +256,6 @@ def test_rows_near_in_time_are_held_out_and_counted_as_the_runs_that_they_form()
     x, y, law = series[order, :2], series[order, 2], Normal(np.zeros(n), np.ones(n))
     split = prepare(x, input_kernel=RBF(0.5), regularization=1e-3)
     runs = version_blocks(RowDependence.of(n, time=order), y, law)
-    assert runs is not None
     alone, in_time, in_runs = (
         split.score_inputs(x[:5], y, law, withhold=0.3, **given)
         for given in ({}, {"time": order}, {"groups": runs.labels})
@@ -277,7 +276,6 @@ def test_where_rows_of_a_group_are_alike_a_true_version_is_not_called_wrong_ther
     for seed in range(6):
         y = np.sqrt(0.8) * rng.normal(size=400)[group] + np.sqrt(0.2) * rng.normal(size=1200)
         scores, errors = RowScores.of(y, law), target_errors(y, law, RBF(0.5))
-        assert scores is not None
         alone, by_group = (
             share + LocalReading.at(read(smoother, scores.scores, blocks=some), vectors).significant(0.05).mean() / 6
             for share, some in ((alone, None), (by_group, blocks))
