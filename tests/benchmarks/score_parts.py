@@ -9,7 +9,6 @@ those of the CRPS.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -41,80 +40,50 @@ class Case:
     weights: Array | None = None
 
 
-def cases() -> dict[str, Callable[[int, np.random.Generator], Case]]:
-    def laws(n: int, rng: np.random.Generator, noise: Array | None = None) -> tuple[Array, Array, Array, Array, Array]:
-        x = rng.standard_normal((n, 3))
-        mean, spread = np.sin(x[:, 0]) + 0.5 * x[:, 1], np.exp(0.3 * x[:, 2])
-        y = mean + spread * (rng.standard_normal(n) if noise is None else noise)
-        return x, mean, spread, y, np.hypot(spread, 0.5)  # the last: of who does not know x1
+CASES = ("knows more", "less honest", "shifted", "dishonest somewhere", "both", "heavy tails", "counts", "counts know",
+         "quantiles", "ensembles", "groups", "time", "weighted")  # fmt: skip
 
-    def knows_more(n: int, rng: np.random.Generator) -> Case:
-        x, mean, spread, y, wider = laws(n, rng)
-        return Case(y, Normal(np.sin(x[:, 0]), wider), Normal(mean, spread))
 
-    def less_honest(n: int, rng: np.random.Generator) -> Case:
-        _, mean, spread, y, _ = laws(n, rng)
-        return Case(y, Normal(mean, 0.7 * spread), Normal(mean, spread))
+def noise_of(name: str, n: int, rng: np.random.Generator) -> Array | None:
+    """What is drawn before the inputs: None where it is as the truth says, and independent."""
+    if name == "heavy tails":
+        return rng.standard_t(4, n)
+    if name == "groups":
+        shared = rng.standard_normal(n // 10 + 1)[np.arange(n) // 10]
+        return np.asarray(np.sqrt(0.5) * shared + np.sqrt(0.5) * rng.standard_normal(n))
+    return correlated(n, name, rng) if name == "time" else None
 
-    def shifted(n: int, rng: np.random.Generator) -> Case:
-        _, mean, spread, y, _ = laws(n, rng)
-        return Case(y, Normal(mean + 0.1, spread), Normal(mean, 1.1 * spread))
 
-    def dishonest_somewhere(n: int, rng: np.random.Generator) -> Case:
-        x, mean, spread, y, _ = laws(n, rng)
-        return Case(y, Normal(mean, spread * np.where(x[:, 0] > 0.0, 0.6, 1.0)), Normal(mean, spread))
-
-    def both(n: int, rng: np.random.Generator) -> Case:
-        x, mean, spread, y, wider = laws(n, rng)
-        return Case(y, Normal(np.sin(x[:, 0]), wider), Normal(mean, 0.7 * spread))
-
-    def heavy_tails(n: int, rng: np.random.Generator) -> Case:
-        x, mean, spread, y, _ = laws(n, rng, rng.standard_t(4, n))
-        return Case(y, Normal(mean, spread), Normal(np.sin(x[:, 0]), spread))
-
-    def counts(n: int, rng: np.random.Generator) -> Case:
+def case_of(name: str, n: int, rng: np.random.Generator) -> Case:
+    """Two versions on n new rows: where ``name`` says nothing else, one that knows less and one that is too narrow."""
+    if name.startswith("counts"):
         rate = np.exp(0.5 + 0.5 * rng.standard_normal(n))
+        if name == "counts know":
+            return Case(rng.poisson(rate).astype(float), Poisson(np.full(n, np.exp(0.625))), Poisson(1.2 * rate))
         y = rng.negative_binomial(2, 2 / (2 + rate)).astype(float)
         return Case(y, Poisson(rate), NegativeBinomial(rate, np.full(n, 0.5)))
-
-    def counts_know(n: int, rng: np.random.Generator) -> Case:
-        rate = np.exp(0.5 + 0.5 * rng.standard_normal(n))
-        return Case(rng.poisson(rate).astype(float), Poisson(np.full(n, np.exp(0.625))), Poisson(1.2 * rate))
-
-    def quantiles(n: int, rng: np.random.Generator) -> Case:
-        x, mean, spread, y, wider = laws(n, rng)
-        narrow = mean[:, None] + 0.7 * np.outer(spread, ndtri(LEVELS))
-        wide = np.sin(x[:, 0])[:, None] + np.outer(wider, ndtri(LEVELS))
-        return Case(y, Quantiles(LEVELS, narrow), Quantiles(LEVELS, wide))
-
-    def ensembles(n: int, rng: np.random.Generator) -> Case:
-        x, mean, spread, y, wider = laws(n, rng)
-        members = [
-            at[:, None] + wide[:, None] * rng.standard_normal((n, 20))
-            for at, wide in ((mean, 0.7 * spread), (np.sin(x[:, 0]), wider))
-        ]
-        return Case(y, Samples(members[0]), Samples(members[1]))
-
-    def groups(n: int, rng: np.random.Generator) -> Case:
-        group = np.arange(n) // 10
-        shared = rng.standard_normal(n // 10 + 1)[group]
-        x, mean, spread, y, wider = laws(n, rng, np.sqrt(0.5) * shared + np.sqrt(0.5) * rng.standard_normal(n))
-        return Case(y, Normal(np.sin(x[:, 0]), wider), Normal(mean, 0.7 * spread), RowDependence(groups=group))
-
-    def time(n: int, rng: np.random.Generator) -> Case:
-        noise = rng.standard_normal(n)
-        for step in range(1, n):
-            noise[step] = 0.5 * noise[step - 1] + np.sqrt(0.75) * noise[step]
-        x, mean, spread, y, wider = laws(n, rng, noise)
-        order = np.arange(n, dtype=np.float64)
-        return Case(y, Normal(np.sin(x[:, 0]), wider), Normal(mean, 0.7 * spread), RowDependence(time=order))
-
-    def weighted(n: int, rng: np.random.Generator) -> Case:
-        x, mean, spread, y, wider = laws(n, rng)
-        return Case(y, Normal(np.sin(x[:, 0]), wider), Normal(mean, 0.7 * spread), None, np.exp(0.5 * x[:, 0]))
-
-    found = (knows_more, less_honest, shifted, dishonest_somewhere, both, heavy_tails, counts, counts_know, quantiles)
-    return {each.__name__.replace("_", " "): each for each in (*found, ensembles, groups, time, weighted)}
+    noise, x = noise_of(name, n, rng), rng.standard_normal((n, 3))
+    known, spread = np.sin(x[:, 0]), np.exp(0.3 * x[:, 2])
+    mean, wider = known + 0.5 * x[:, 1], np.hypot(spread, 0.5)  # the wider spread is that of who does not know x1
+    y = mean + spread * (rng.standard_normal(n) if noise is None else noise)
+    at = ((mean, 0.7 * spread), (known, wider))
+    if name == "quantiles":
+        return Case(y, *(Quantiles(LEVELS, one[:, None] + np.outer(by, ndtri(LEVELS))) for one, by in at))
+    if name == "ensembles":
+        return Case(y, *(Samples(one[:, None] + by[:, None] * rng.standard_normal((n, 20))) for one, by in at))
+    true, narrow, ignorant = Normal(mean, spread), Normal(mean, 0.7 * spread), Normal(known, wider)
+    pairs = {
+        "knows more": (ignorant, true),
+        "less honest": (narrow, true),
+        "shifted": (Normal(mean + 0.1, spread), Normal(mean, 1.1 * spread)),
+        "dishonest somewhere": (Normal(mean, spread * np.where(x[:, 0] > 0.0, 0.6, 1.0)), true),
+        "heavy tails": (true, Normal(known, spread)),
+    }
+    named = {"groups": {"groups": np.arange(n) // 10}, "time": {"time": np.arange(n, dtype=np.float64)}}
+    dependence = RowDependence(**named[name]) if name in named else None
+    return Case(
+        y, *pairs.get(name, (ignorant, narrow)), dependence, np.exp(0.5 * x[:, 0]) if name == "weighted" else None
+    )
 
 
 def columns(case: Case, blocks: DependentBlocks | None, seed: int, of_log: bool) -> list[Array]:
@@ -128,8 +97,7 @@ def columns(case: Case, blocks: DependentBlocks | None, seed: int, of_log: bool)
 
 
 def rows_of(name: str, n: int, splits: int, of_log: bool) -> None:
-    make = cases()[name]
-    case = make(WHOLE, np.random.default_rng(99))
+    case = case_of(name, WHOLE, np.random.default_rng(99))
     weights = np.ones(WHOLE) if case.weights is None else case.weights
     a, a_after, b, b_after = columns(case, None, 0, of_log)
     honesty, knowledge = (
@@ -137,7 +105,7 @@ def rows_of(name: str, n: int, splits: int, of_log: bool) -> None:
     )
     held: list[tuple[bool, ...]] = []
     for split in range(splits):
-        case = make(n, np.random.default_rng([split, 7]))
+        case = case_of(name, n, np.random.default_rng([split, 7]))
         blocks = version_blocks(case.dependence, case.y, case.first, case.second)
         parts = score_parts(*columns(case, blocks, split, of_log), weights=case.weights, blocks=blocks)
         pairs = ((parts.honesty, honesty), (parts.knowledge, knowledge))
@@ -242,7 +210,7 @@ def losers(told: list[Looked], level: float) -> set[str]:
 
 
 def main() -> None:
-    given = asked(__doc__, rows=1000, splits=200, case=list(cases()), looks=0, log=False)
+    given = asked(__doc__, rows=1000, splits=200, case=list(CASES), looks=0, log=False)
     if given.looks:
         over = [
             f"{what} {of}"
