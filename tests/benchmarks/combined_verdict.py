@@ -76,6 +76,12 @@ def whole(family: str, n: int, rng: np.random.Generator) -> tuple[Any, Any, Any,
     return table, y, law, named
 
 
+def count_parts(counts: dict[str, int], parts: Any) -> None:
+    """Add who of them contradicts the version."""
+    for part in parts:
+        counts[part.name] += part.p_value < SIGNIFICANCE * part.weight / sum(each.weight for each in parts)
+
+
 def evaluations(family: str, n: int, splits: range) -> None:
     """Print how often each part contradicts a true version, all together do, and anything is stated of it."""
     counts, judged, started = dict.fromkeys((*PARTS, "wrong", "correlated", "stated"), 0), 0, time.process_time()
@@ -85,8 +91,7 @@ def evaluations(family: str, n: int, splits: range) -> None:
         found = congruence.evaluate(table, y, law, metrics=METRICS, progress=False, seed=split, **named)
         parts, verdict = found.evaluation.verdict.parts, found.verdict
         judged += bool(parts)
-        for part in parts:
-            counts[part.name] += part.p_value < SIGNIFICANCE * part.weight / sum(each.weight for each in parts)
+        count_parts(counts, parts)
         counts["wrong"] += verdict == "wrong"
         counts["correlated"] += ROW_CORRELATION in found.evaluation.metrics
         counts["stated"] += not found.sentences[0].startswith("No fault found")
@@ -109,8 +114,8 @@ def main() -> None:
         x = EXACT.apply(rng.standard_normal((n, 16)) * np.arange(1, 17) ** -0.5)
         inputs = rng.standard_normal((n, 2))
         x[:, :2] = inputs / 4.0
-        prepared = prepare(x, input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
         system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
+        prepared = prepare(x, **system)
         split = prepare_calibration(x, settings=settings, seed=first, **system)
         for _ in range(min(PER_INPUTS, arguments.splits - made)):
             law, y = truth(arguments.family, 4.0 * x, rng)
@@ -126,9 +131,7 @@ def main() -> None:
             wrong = read_what_is_wrong(found, found.regions, RowsRead(pit), metrics, np.arange(n), labels)
             metrics[PLACES_P_VALUE] = MetricValue(wrong.p_value)
             verdict = verdict_of(metrics, rows=n)
-            whole = sum(part.weight for part in verdict.parts)
-            for part in verdict.parts:
-                counts[part.name] += part.p_value < SIGNIFICANCE * part.weight / whole
+            count_parts(counts, verdict.parts)
             counts["wrong"] += verdict.is_wrong
             counts["stated"] += not wrong.sentences[0].startswith("No fault found") or any(wrong.places["fault"] != "")
             made += 1

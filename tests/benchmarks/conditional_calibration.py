@@ -65,13 +65,12 @@ def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution 
     }
 
 
-def prepared_split(n: int, seed: int, draws: int | None) -> tuple[PreparedCalibration, Split, np.ndarray, np.ndarray]:
-    """New inputs with their bases and null, conditional mean and spread."""
+def prepared_split(n: int, seed: int, draws: int) -> tuple[PreparedCalibration, np.ndarray, np.ndarray, np.ndarray]:
+    """New inputs with their bases and null; the inputs, conditional mean and spread."""
     x, mean, spread = problem(n, seed=seed)
-    split = prepare(x, input_kernel=EXACT.input_kernel)
     settings = CalibrationSettings(draws=draws)
     prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings, seed=seed)
-    return prepared, split, mean, spread
+    return prepared, x, mean, spread
 
 
 def level(splits: range, n: int, cases: list[str], draws: int, keep: Path | None) -> None:
@@ -79,7 +78,8 @@ def level(splits: range, n: int, cases: list[str], draws: int, keep: Path | None
     kept = Kept(keep)
     for split in splits:
         if split == splits.start or split % SPLITS_PER_INPUTS == 0:
-            prepared, inputs, mean, spread = prepared_split(n, split // SPLITS_PER_INPUTS, draws)
+            prepared, x, mean, spread = prepared_split(n, split // SPLITS_PER_INPUTS, draws)
+            inputs = prepare(x, input_kernel=EXACT.input_kernel)
             kept.save()
         for name, truth in true_models(mean, spread).items():
             if cases and name not in cases:
@@ -107,11 +107,10 @@ def level(splits: range, n: int, cases: list[str], draws: int, keep: Path | None
 
 def vectors(splits: range, n: int, draws: int, keep: Path | None) -> None:
     """p-values of true models of two targets: the whole test, and by output scale; new draws for every split."""
-    kept, settings = Kept(keep), CalibrationSettings(draws=draws)
+    kept = Kept(keep)
     for split in splits:
         if split == splits.start or split % SPLITS_PER_INPUTS == 0:
-            x, mean, spread = problem(n, seed=split)
-            prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings, seed=split)
+            prepared, _, mean, spread = prepared_split(n, split, draws)
             law = MultivariateNormal(np.column_stack([mean, 0.3 * mean**1.2]), np.column_stack([spread, 2.0 / spread]))
             kept.save()
         values = law.sample(11, seed=split)
@@ -177,10 +176,8 @@ def power(splits: range, n: int, cases: list[str], draws: int, without: list[str
     tests = {name: test for name, test in rivals().items() if name not in without}
     kept = Kept(keep)
     for split in splits:
-        x, mean, spread = problem(n, seed=split)
+        prepared, x, mean, spread = prepared_split(n, split, draws)
         inputs = prepare(x, input_kernel=EXACT.input_kernel)
-        settings = CalibrationSettings(draws=draws)
-        prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings, seed=split)
         for name, y, model in faults(x, mean, spread, np.random.default_rng([100, split])):
             if cases and name not in cases:
                 continue
@@ -217,11 +214,10 @@ def effects(splits: range, n: int) -> None:
     """Bias, and coverage of the 95 % intervals on either side, for shares that are known."""
     found: dict[str, list[np.ndarray]] = {}
     for batch in range(-(-len(splits) // SPLITS_PER_INPUTS)):
-        prepared, _, mean, spread = prepared_split(n, batch, 1)
+        prepared, x, mean, spread = prepared_split(n, batch, 1)
         vectors = prepared.bases.vectors(prepared.x)
         regression = LeaveOneOut.of_bases(prepared.bases)
         directions, leverage = regression.at(vectors)
-        x = problem(n, seed=batch)[0]
         for name, shift, scale in normal_faults(x, mean, spread):
             expected = expected_scores(shift, scale)
             fitted = directions @ (regression.weights[:, None] * (directions.T @ expected))

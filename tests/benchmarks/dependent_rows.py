@@ -1,6 +1,6 @@
 """Level, coverage and power on rows that depend on each other.
 
-    python tests/benchmarks/dependent_rows.py calibration|congruence|level|means|vectors|gate|look [--sizes N ...]
+    python tests/benchmarks/dependent_rows.py calibration|congruence|level|means|gate|look [--sizes N ...]
 
 Targets have the stated law at every input and depend on each other by a Gaussian copula: a stationary AR(1) series in
 time, or an effect that the rows of a group share. Inputs are slow (smooth in time, one a group) or fast (independent).
@@ -21,7 +21,7 @@ import scipy.stats
 from scipy.signal import lfilter
 from simulations import AT, asked, head, machine, row, share
 
-from congruence.kernels import RBF, Distribution, MultivariateNormal, Normal, Poisson, Samples, Split, prepare
+from congruence.kernels import RBF, Distribution, Normal, Poisson, Samples, Split, prepare
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
@@ -273,23 +273,6 @@ def _columns(y: np.ndarray, law: Distribution) -> dict[str, np.ndarray]:
     return {**chosen, "coverage": np.abs(pit - 0.5) <= 0.45, **levels}
 
 
-def vectors(case: Case, splits: int, powered: int) -> str:
-    """Level of the test of two targets as independent rows, in the first splits, and by blocks; power."""
-    rng = np.random.default_rng([case.n, int(10 * case.rho), 6])
-    law = MultivariateNormal(np.zeros((case.n, 2)), np.ones((case.n, 2)))
-    prepared, found = prepare_calibration(case.inputs(), settings=SETTINGS), Shares()
-    for split in range(splits):
-        z = np.column_stack([case.z(rng), case.z(rng)])
-        by_blocks = found.tested("vectors", prepared, z, law, case.named)
-        if by_blocks is None:
-            continue
-        found.add("blocks", by_blocks.blocks or case.n)
-        if split < powered:
-            found.tested("independent", prepared, z, law, {})
-            found.tested("bias .3", prepared, z + 0.3, law, case.named)
-    return found.cells(case, splits, VECTORS)
-
-
 def gate(case: Case, splits: int, powered: int) -> str:
     """Releases that are worse by exactly the margin, and how often the gate's rule would promote them."""
     x, rng = case.inputs(), np.random.default_rng([case.n, int(10 * case.rho), 4])
@@ -387,13 +370,11 @@ CONGRUENCE = "independent, blocks, normal, in band, covers true, covers off, equ
 LEVEL = "blocks, normal, counts, ensemble, bias .4, half the mean"
 MEANS = "independent, blocks, nll, crps, absolute_error, coverage, ece"
 GATE = "same cce, same nll, same crps, same mae, other cce, other nll, other crps, other mae"
-VECTORS = "independent, blocks, vectors, bias .3"
 PARTS = {
     "calibration": (calibration, CALIBRATION),
     "congruence": (congruence, CONGRUENCE),
     "level": (level, LEVEL),
     "means": (means, MEANS),
-    "vectors": (vectors, VECTORS),
     "gate": (gate, GATE),
 }
 

@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from types import SimpleNamespace
 
 import numpy as np
-from scipy.special import eval_sh_legendre, ndtr
+from scipy.special import ndtr
 from simulations import head, row
 
 from congruence.kernels.arrays import Array
@@ -26,6 +26,7 @@ from congruence.kernels.monitoring.evidence import (
     score_bet,
     spending,
 )
+from congruence.kernels.pit import pit_scores
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.solving.measurement import measure
 
@@ -91,15 +92,11 @@ def alarms(effects: tuple[Array, Array], versions: int, seed: int, *, before: bo
     return np.concatenate(told), np.concatenate(began)
 
 
-def scores(u: Array) -> Array:
-    return np.stack([np.sqrt(2 * j + 1) * eval_sh_legendre(j, u) for j in range(1, 5)], axis=1)
-
-
 def bets(pit: Array) -> Array:
     """log e of bets on the PIT values of looks, (looks, rows)."""
     found, sums = [], ScoreSums()
     for rows in pit:
-        log_e, sums = score_bet(scores(rows), sums)
+        log_e, sums = score_bet(pit_scores(rows), sums)
         found.append(log_e)
     return np.array(found)
 

@@ -26,11 +26,7 @@ from congruence.kernels.distributions import (
 )
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.kernel_functions import Polynomial
-from congruence.kernels.recalibration.fit import (
-    fit_recalibration,
-    recalibration_rehearsal,
-    rehearsal_split,
-)
+from congruence.kernels.recalibration.fit import fit_recalibration, recalibration_rehearsal, rehearsal_split
 from congruence.kernels.recalibration.recalibration_map import input_features
 from congruence.kernels.split import prepare
 

@@ -8,19 +8,17 @@ both versions scored the same keys. Times are wall-clock, memory is the largest 
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from simulations import asked
+from straight_way import watched
 
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.settings.evaluation import load_settings
@@ -66,25 +64,8 @@ def measure(rows: int, disjoint: bool, landmarks: int | None) -> None:
         began = time.perf_counter()
         opened(load_settings(file, {"home": str(folder / "first")}))
         print(f"rows read, labels joined, rows of versions copied: {time.perf_counter() - began:.1f} s", flush=True)
-        began, largest = time.perf_counter(), dict[int, int]()
-        command = [
-            sys.executable,
-            "-m",
-            "congruence.flows.cli.main",
-            "evaluate",
-            str(file),
-            "--home",
-            str(folder / "home"),
-        ]
-        process = subprocess.Popen(command)
-        while process.poll() is None:
-            with suppress(psutil.NoSuchProcess):
-                for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
-                    largest[each.pid] = max(largest.get(each.pid, 0), each.memory_info().rss)
-            time.sleep(0.5)
-        seconds = time.perf_counter() - began
-        sizes = sorted((size / 2**30 for size in largest.values()), reverse=True)[:3]
-        print(f"evaluate: status {process.returncode}, {seconds:.0f} s; largest processes {sizes} GiB")
+        command = [sys.executable, "-m", "congruence.flows.cli.main", "evaluate", str(file)]
+        watched([*command, "--home", str(folder / "home")], 3)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,11 @@ def run(folder: Path, again: bool, workers: int) -> tuple[float, float, float]:
     file.write_text(yaml.safe_dump(content))
     command = [sys.executable, "-m", "congruence.flows.cli.main", "evaluate", str(file), "--home", str(folder / "home")]
     command += ["--again"] if again else []
+    return watched(command, workers + 3)
+
+
+def watched(command: list[str], processes: int) -> tuple[float, float, float]:
+    """Run a command as ``run`` does, and print the peaks of the largest of its processes."""
     started = time.monotonic()
     process = psutil.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
     used: dict[tuple[int, str], Used] = {}
@@ -110,7 +115,7 @@ def run(folder: Path, again: bool, workers: int) -> tuple[float, float, float]:
         )
     seconds = time.monotonic() - started
     print(f"exit status {process.wait()}, {seconds:.0f} s")
-    for (_, kind), one in sorted(used.items(), key=lambda item: -item[1].peak)[: workers + 3]:
+    for (_, kind), one in sorted(used.items(), key=lambda item: -item[1].peak)[:processes]:
         print(f"{kind}: at most {one.peak:.2f} GiB, {one.cpu:.0f} s of CPU")
     return seconds, sum(one.cpu for one in used.values()), max(one.peak for one in used.values())
 

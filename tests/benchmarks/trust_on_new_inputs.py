@@ -268,14 +268,8 @@ def try_vectors(name: str, known: Pictures, others: dict[str, Pictures], groups:
     spread = f"{np.mean(ordinary):.2%} [{np.min(ordinary):.2%}, {np.max(ordinary):.2%}]"
     print(f"{name}: {labelled}; ordinary called unusual {spread}; found: {found}", flush=True)
     for other, some in list(others.items())[:2]:
-        reason = unusual_reason(
-            support,
-            support.at(some.vectors, some.looks),
-            0,
-            Rows(rows.vectors, rows.looks),
-            Rows(some.vectors, some.looks),
-        )
-        print(f"    {other}: {reason}")
+        read, given = support.at(some.vectors, some.looks), Rows(some.vectors, some.looks)
+        print(f"    {other}: {unusual_reason(support, read, 0, Rows(rows.vectors, rows.looks), given)}")
 
 
 FAMILIES: dict[str, tuple[int, int, Any, Any]] = {}
