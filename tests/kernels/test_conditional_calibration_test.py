@@ -9,8 +9,9 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from unit_splits import CUBIC, unit_rows
 
-from congruence.kernels import RBF, Beta, Normal, Poisson, Polynomial, Samples, pit_values, prepare
+from congruence.kernels import RBF, Beta, Normal, Poisson, Samples, pit_values, prepare
 from congruence.kernels.conditional_calibration.bases import own_quantiles, typical_gamma
 from congruence.kernels.conditional_calibration.null import (
     SCORES_OF_MONOMIALS,
@@ -23,19 +24,13 @@ from congruence.kernels.conditional_calibration.prepared import conditional_cali
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import ORDERS, pit_scores
 
-CUBIC = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 FEW = CalibrationSettings(draws=199)
-
-
-def unit_rows(n: int, seed: int = 0, d: int = 4) -> np.ndarray:
-    x = np.random.default_rng(seed).standard_normal((n, d))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
 def uneven() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Inputs, means and spreads of 600 rows; the spread follows one input and the mean another."""
-    x = unit_rows(600)
+    x = unit_rows(600, 4)
     return x, 3.0 * x[:, 0], np.exp(1.2 * x[:, 1])
 
 
@@ -107,7 +102,7 @@ def test_log_tails_of_the_gamma_law(shape: float) -> None:
 
 
 def test_level_of_uniform_values_and_of_counts_by_order_too() -> None:
-    x = unit_rows(60)
+    x = unit_rows(60, 4)
     rate = np.exp(x[:, 0])
     prepared = prepare_calibration(x, settings=CalibrationSettings(draws=1999))
     rng = np.random.default_rng(2)
@@ -120,7 +115,7 @@ def test_level_of_uniform_values_and_of_counts_by_order_too() -> None:
 
 def test_level_of_ensembles() -> None:
     """Quantiles of the draws alone tell where the target lies among them: 100 of 100 true ensembles were rejected."""
-    x = unit_rows(800)
+    x = unit_rows(800, 4)
     prepared = prepare_calibration(x, settings=FEW)
     rejected = 0
     for split in range(20):
@@ -168,7 +163,7 @@ def test_units_of_the_target_do_not_matter(uneven) -> None:
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:
-    x, keys = unit_rows(150), np.arange(150)
+    x, keys = unit_rows(150, 4), np.arange(150)
     rate = np.exp(x[:, 0])
     y = np.random.default_rng(7).poisson(1.5 * rate)
     shuffled = np.random.default_rng(8).permutation(150)
@@ -202,7 +197,7 @@ def test_any_probabilities_have_p_values(pit: np.ndarray) -> None:
     assert all(0.0 <= e.low <= e.high and np.isfinite([e.estimate, e.high]).all() for e in test.effects.values())
 
 
-_SMALL = prepare_calibration(unit_rows(12), settings=CalibrationSettings(draws=99))
+_SMALL = prepare_calibration(unit_rows(12, 4), settings=CalibrationSettings(draws=99))
 
 
 def test_inputs_and_predictions_that_say_nothing_leave_the_constant() -> None:

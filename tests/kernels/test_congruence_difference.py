@@ -3,20 +3,15 @@
 import numpy as np
 import pytest
 from scipy.special import ndtri
+from unit_splits import CUBIC, unit_rows
 
-from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Quantiles, Samples, Split, prepare
+from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Quantiles, Samples, Split, prepare
 from congruence.kernels.engine import uncertainty
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import InvalidInputError
 
-KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 SPLITS = 80
-
-
-def unit_inputs(n: int, seed: int = 0) -> np.ndarray:
-    x = np.random.default_rng(seed).standard_normal((n, 5))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def simulated(prepared: Split, draw, versions, **options) -> np.ndarray:
@@ -30,10 +25,10 @@ def simulated(prepared: Split, draw, versions, **options) -> np.ndarray:
 
 
 def test_the_difference_is_that_of_the_mean_squares():
-    rng, x = np.random.default_rng(1), unit_inputs(120)
+    rng, x = np.random.default_rng(1), unit_rows(120)
     y = x[:, 0] + rng.standard_normal(120)
     first, second = Normal(x[:, 0] + 0.3, np.ones(120)), Normal(x[:, 1], np.full(120, 1.2))
-    prepared = prepare(x, input_kernel=KERNEL)
+    prepared = prepare(x, input_kernel=CUBIC)
     results = prepared.evaluate(y, {"a": first, "b": second}, draws=0)
     item = prepared.compare(y, first, second)
     assert item.difference == pytest.approx(np.mean(results["a"].values ** 2) - np.mean(results["b"].values ** 2))
@@ -50,13 +45,13 @@ def test_the_standard_error_is_that_of_the_linear_statistic(points):
     # The definition: D = sum_i <w_i, psi(y_i)> + const, w_i = (2/m) sum_j a_ij d_j, and SE^2 = sum_i <w_i, r_i>^2, here
     # with the true residuals r_i = psi(y_i) - E psi(Y_i).
     rng, n = np.random.default_rng(2), 300
-    x, query = unit_inputs(n), None if points is None else unit_inputs(points, seed=3)
+    x, query = unit_rows(n), None if points is None else unit_rows(points, seed=3)
     mean, kernel = x[:, 0] * 0.3, RBF(0.5)
     y = mean + rng.standard_normal(n)
     first, second = Normal(mean + 0.4 * x[:, 1], np.ones(n)), Normal(mean, np.full(n, 1.5))
-    item = prepare(x, query=query, input_kernel=KERNEL).compare(y, first, second, output_kernel=kernel)
+    item = prepare(x, query=query, input_kernel=CUBIC).compare(y, first, second, output_kernel=kernel)
     at = x if query is None else query
-    weights = KERNEL(at, x) @ np.linalg.inv(KERNEL(x) + 0.1 * n * np.eye(n))
+    weights = CUBIC(at, x) @ np.linalg.inv(CUBIC(x) + 0.1 * n * np.eye(n))
     features = output_features(kernel, y, Normal(mean, np.full(n, 1.5)))
     d = weights @ (features.expectation(second) - features.expectation(first))
     w = 2.0 / len(at) * weights.T @ d
@@ -67,7 +62,7 @@ def test_the_standard_error_is_that_of_the_linear_statistic(points):
 
 def test_equally_wrong_normals_are_told_apart_as_often_as_the_level_says():
     n, rng, zero = 150, np.random.default_rng(4), np.zeros(150)
-    prepared = prepare(unit_inputs(n), input_kernel=KERNEL)
+    prepared = prepare(unit_rows(n), input_kernel=CUBIC)
     versions = {"a": Normal(zero + 0.2, zero + 1.0), "b": Normal(zero - 0.2, zero + 1.0)}
     found = simulated(prepared, lambda: rng.standard_normal(n), lambda: versions, output_kernel=RBF(0.5))
     assert np.mean(found[:, 2] < 0.05) <= 0.125  # 400 splits: .05; this many: four standard errors above
@@ -76,9 +71,9 @@ def test_equally_wrong_normals_are_told_apart_as_often_as_the_level_says():
 
 def test_counts_equally_far_from_the_truth():
     n, rng = 100, np.random.default_rng(5)
-    x = unit_inputs(n)
+    x = unit_rows(n)
     rate = 4.0 + 2.0 * x[:, 0]
-    prepared = prepare(x, input_kernel=KERNEL)
+    prepared = prepare(x, input_kernel=CUBIC)
     versions = {"a": Poisson(rate * np.exp(0.1 * x[:, 1])), "b": Poisson(rate * np.exp(-0.1 * x[:, 1]))}
     found = simulated(prepared, lambda: rng.poisson(rate).astype(float), lambda: versions)
     assert np.mean(found[:, 2] < 0.05) <= 0.125
@@ -88,7 +83,7 @@ def test_counts_equally_far_from_the_truth():
 def test_ensembles_of_the_truth_differ_by_their_own_error_alone():
     # Of five and of ten members: the Monte-Carlo term is taken off, so neither is further from the truth.
     n, rng = 150, np.random.default_rng(6)
-    prepared = prepare(unit_inputs(n), input_kernel=KERNEL)
+    prepared = prepare(unit_rows(n), input_kernel=CUBIC)
 
     def ensembles() -> dict[str, Samples]:
         return {"a": Samples(rng.standard_normal((n, 5))), "b": Samples(rng.standard_normal((n, 10)))}
@@ -99,19 +94,11 @@ def test_ensembles_of_the_truth_differ_by_their_own_error_alone():
     assert np.std(found[:, 0]) == pytest.approx(np.mean(found[:, 1]), rel=0.3)
 
 
-def test_a_real_difference_is_found():
-    n, rng, zero = 400, np.random.default_rng(7), np.zeros(400)
-    split = prepare(unit_inputs(n), input_kernel=KERNEL)
-    item = split.compare(rng.standard_normal(n), Normal(zero + 0.6, zero + 1.0), Normal(zero, zero + 1.0))
-    assert item.p_value < 1e-3
-    assert item.low > 0.0
-
-
 @pytest.mark.parametrize(("shift", "scale"), [(0.0, 1.0), (0.1, 1.1), (0.8, 0.6)])
 def test_intervals_of_the_mean_cover_what_new_targets_give_on_average(shift, scale):
-    n, rng, x = 200, np.random.default_rng(8), unit_inputs(200)
+    n, rng, x = 200, np.random.default_rng(8), unit_rows(200)
     mean = np.sin(2.0 * x[:, 0])
-    prepared = prepare(x, input_kernel=KERNEL)
+    prepared = prepare(x, input_kernel=CUBIC)
     model = Normal(mean + shift * x[:, 1], np.full(n, scale))
     found = []
     for _ in range(SPLITS):
@@ -129,7 +116,7 @@ def test_intervals_of_the_mean_cover_what_new_targets_give_on_average(shift, sca
 def test_influences_of_two_splits_do_not_compare():
     zero = np.zeros(60)
     results = [
-        prepare(unit_inputs(n), input_kernel=KERNEL).conditional_congruence_error(
+        prepare(unit_rows(n), input_kernel=CUBIC).conditional_congruence_error(
             np.random.default_rng(n).standard_normal(n), Normal(zero[:n], zero[:n] + 1.0)
         )
         for n in (50, 60)
@@ -141,10 +128,10 @@ def test_influences_of_two_splits_do_not_compare():
 
 def test_errors_of_many_directions_are_known_by_the_leading_ones(monkeypatch):
     # Ten targets fill hundreds of directions, of which the last vary too little to be drawn.
-    n, rng, x = 320, np.random.default_rng(9), unit_inputs(320)
+    n, rng, x = 320, np.random.default_rng(9), unit_rows(320)
     y = rng.standard_normal((n, 10))
     model = MultivariateNormal(np.full((n, 10), 0.1), np.ones((n, 10)))
-    prepared = prepare(x, input_kernel=KERNEL)
+    prepared = prepare(x, input_kernel=CUBIC)
     found = []
     for axes in (128, 1000):
         monkeypatch.setattr(uncertainty, "MAX_AXES", axes)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from unit_splits import CUBIC, unit_rows
 
 from congruence.kernels import (
     RBF,
@@ -175,21 +176,13 @@ def test_errors_and_their_certificates_do_not_depend_on_the_spelling(kernel):
         np.testing.assert_array_equal(found.missed.rows, expected.missed.rows)
 
 
-UNIT = Polynomial(degree=3, gamma=1.0, coef0=1.0)
-
-
-def unit_norm(n=400, d=16, seed=0):
-    x = np.random.default_rng(seed).standard_normal((n, d))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
-
-
 def test_unit_norm_with_the_bandwidth_of_raw_embeddings_is_warned_of():
     with pytest.warns(NearlyConstantKernelWarning, match="CCE hardly depends on x"):
-        prepare(unit_norm(d=512), input_kernel=Polynomial(degree=3, gamma=None, coef0=1.0))
+        prepare(unit_rows(400, 512), input_kernel=Polynomial(degree=3, gamma=None, coef0=1.0))
 
 
 def test_a_kernel_that_sees_its_inputs_is_not():
-    assert kernel_variation(unit_norm(d=512), UNIT) > 0.05
+    assert kernel_variation(unit_rows(400, 512), CUBIC) > 0.05
 
 
 def test_identical_inputs_are_warned_of_as_well():

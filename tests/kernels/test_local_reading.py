@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from scipy.special import ndtr
+from unit_splits import CUBIC, embedded
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.faults import faults, shift_and_factor
@@ -23,19 +24,11 @@ from congruence.kernels.conditional_calibration.regions import number_of_regions
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.system import relative_eigenvalues
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Polynomial
 from congruence.kernels.pit import ORDERS, pit_scores
 from congruence.kernels.split import prepare
 from congruence.tasks.sentences.calibration import fault_clause, no_fault, place_in_words, short_name
 
-KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 N = 1500
-
-
-def _embedded(x: Array) -> Array:
-    rng = np.random.default_rng(1)
-    features = np.tanh(x @ rng.normal(size=(x.shape[1], 32)) * 0.6 + rng.normal(size=32))
-    return (features / np.linalg.norm(features, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +38,12 @@ def inputs() -> Array:
 
 @pytest.fixture(scope="module")
 def smoother(inputs: Array) -> SpectralSmoother:
-    return prepare(_embedded(inputs), input_kernel=KERNEL, regularization=0.01).smoother
+    return prepare(embedded(inputs), input_kernel=CUBIC, regularization=0.01).smoother
 
 
 @pytest.fixture(scope="module")
 def few(inputs: Array) -> SpectralSmoother:
-    return prepare(_embedded(inputs[:120]), input_kernel=KERNEL, regularization=0.01).smoother
+    return prepare(embedded(inputs[:120]), input_kernel=CUBIC, regularization=0.01).smoother
 
 
 def _weights(smoother: SpectralSmoother) -> Array:
@@ -77,8 +70,8 @@ def test_the_spread_is_that_of_simulated_true_models(few: SpectralSmoother) -> N
 
 
 def test_points_without_labels_are_read_too(inputs: Array) -> None:
-    prepared = prepare(_embedded(inputs[:600]), input_kernel=KERNEL, regularization=0.01)
-    far = prepared.spectrum.smoother(prepared.x, _embedded(inputs[600:800]))
+    prepared = prepare(embedded(inputs[:600]), input_kernel=CUBIC, regularization=0.01)
+    far = prepared.spectrum.smoother(prepared.x, embedded(inputs[600:800]))
     z = np.random.default_rng(5).normal(size=600) + 0.5
     reading = local_reading(far, ndtr(z))
     assert reading.scores.shape == (200, 4)
@@ -88,7 +81,7 @@ def test_points_without_labels_are_read_too(inputs: Array) -> None:
 
 @pytest.mark.parametrize("rows", [120, 300])
 def test_false_discoveries_of_true_models_stay_below_the_level(inputs: Array, rows: int) -> None:
-    smoother = prepare(_embedded(inputs[:rows]), input_kernel=KERNEL, regularization=0.01).smoother
+    smoother = prepare(embedded(inputs[:rows]), input_kernel=CUBIC, regularization=0.01).smoother
     rng = np.random.default_rng(6)
     found = [local_reading(smoother, rng.random(rows)) for _ in range(100)]
     assert np.mean([np.any(reading.q_values <= 0.05) for reading in found]) <= 0.07
@@ -272,13 +265,13 @@ def test_the_range_of_a_feature_over_all_rows_is_read_once(inputs: Array, monkey
         return np.asarray(quantiles(values, at))
 
     monkeypatch.setattr(np, "nanquantile", counted)
-    found = regions(_embedded(inputs), features={"age": 50 + 10 * inputs[:, 0], "height": inputs[:, 1]})
+    found = regions(embedded(inputs), features={"age": 50 + 10 * inputs[:, 0], "height": inputs[:, 1]})
     assert read.count(N) == 2
     assert len(read) == 2 + 2 * len(found)
 
 
 def test_regions_partition_the_rows_by_inputs_alone(inputs: Array) -> None:
-    x = _embedded(inputs)
+    x = embedded(inputs)
     found = regions(x, features={"age": 50 + 10 * inputs[:, 0], "city": np.array(["a"] * N)})
     again = regions(x, features={"age": 50 + 10 * inputs[:, 0]})
     np.testing.assert_array_equal(found.labels, again.labels)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from unit_splits import CUBIC, unit_rows
 
 from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, congruence_test, prepare
 from congruence.kernels.engine.congruence_test import band_of
@@ -62,19 +63,11 @@ def test_a_version_has_the_same_floor_in_whatever_company():
     np.testing.assert_allclose(together["b"].noise_floor_values, alone.noise_floor_values, rtol=1e-6)
 
 
-KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
-
-
-def unit_inputs(n: int) -> np.ndarray:
-    x = np.random.default_rng(0).standard_normal((n, 4))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
-
-
 @pytest.mark.parametrize("family", ["normal", "counts", "ensemble"])
 def test_true_versions_lie_in_their_band(family):
     n, rng = 150, np.random.default_rng(1)
-    x = unit_inputs(n)
-    prepared = prepare(x, input_kernel=KERNEL)
+    x = unit_rows(n, 4)
+    prepared = prepare(x, input_kernel=CUBIC)
     kernel, found = RBF(0.3), []
     if family == "ensemble":
         for _ in range(25):
@@ -88,7 +81,7 @@ def test_true_versions_lie_in_their_band(family):
         draws = model.sample(400, seed=rng)
         found = [prepared.conditional_congruence_error(draws[:, 0], model, output_kernel=kernel)]
         psi = output_features(kernel, draws.ravel(), model)
-        expected, smoother = psi.expectation(model), np.linalg.solve(KERNEL(x) + 0.1 * n * np.eye(n), KERNEL(x))
+        expected, smoother = psi.expectation(model), np.linalg.solve(CUBIC(x) + 0.1 * n * np.eye(n), CUBIC(x))
         means = np.array([np.mean(np.linalg.norm(smoother @ (psi(y) - expected), axis=1)) for y in draws.T])
         assert means[0] == pytest.approx(found[0].mean, rel=1e-6)
     bands = [one.band for one in found]
@@ -101,12 +94,12 @@ def test_true_versions_lie_in_their_band(family):
 
 def test_the_test_has_what_its_statistic_would_be():
     n, zero = 200, np.zeros(200)
-    x, y = unit_inputs(n), np.random.default_rng(2).standard_normal(200)
-    test = congruence_test(x, y, Normal(zero, zero + 1.0), input_kernel=KERNEL, draws=199)
+    x, y = unit_rows(n, 4), np.random.default_rng(2).standard_normal(200)
+    test = congruence_test(x, y, Normal(zero, zero + 1.0), input_kernel=CUBIC, draws=199)
     low, high = test.band
     assert low < test.expected < high
     assert test.expected == pytest.approx(np.mean(test.null_statistics))
-    wrong = congruence_test(x, y, Normal(zero + 1.0, zero + 1.0), input_kernel=KERNEL, draws=199)
+    wrong = congruence_test(x, y, Normal(zero + 1.0, zero + 1.0), input_kernel=CUBIC, draws=199)
     assert wrong.statistic > wrong.band[1]
 
 
@@ -140,7 +133,7 @@ def test_the_standard_error_is_the_spread_over_new_targets_under_narrow_kernels_
 
 def test_a_model_states_its_own_bandwidth():
     n = 400
-    x = unit_inputs(n)
+    x = unit_rows(n, 4)
     model = Normal(3.0 * x[:, 0], np.full(n, 0.5))
     y = model.sample(1, seed=3)[:, 0]
     variance = 0.25 + np.var(3.0 * x[:, 0])

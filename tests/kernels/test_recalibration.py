@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
+from unit_splits import CUBIC, embedded
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import (
@@ -31,19 +32,13 @@ from congruence.kernels.distributions import (
 from congruence.kernels.distributions.recalibrated import NormalScoreMap, Recalibrated, recalibrated, score_intervals
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Polynomial
 from congruence.kernels.recalibration.fit import (
     RehearsalSplit,
     fit_recalibration,
     recalibration_rehearsal,
     rehearsal_split,
 )
-from congruence.kernels.recalibration.recalibration_map import (
-    Form,
-    InputFeatures,
-    input_features,
-    linear_in_kernel,
-)
+from congruence.kernels.recalibration.recalibration_map import Form, InputFeatures, input_features, linear_in_kernel
 from congruence.kernels.split import Split, prepare
 
 LEVELS = np.array([0.0, 0.1, 0.5, 0.9, 1.0])
@@ -156,18 +151,12 @@ def inputs() -> Array:
 
 @pytest.fixture(scope="module")
 def prepared(inputs: Array) -> Split:
-    return prepare(_embedded(inputs), input_kernel=Polynomial(3, 1.0, 1.0), regularization=0.1)
+    return prepare(embedded(inputs), input_kernel=CUBIC, regularization=0.1)
 
 
 @pytest.fixture(scope="module")
 def features(prepared: Split) -> InputFeatures:
     return input_features(prepared.spectrum, prepared.x)
-
-
-def _embedded(x: Array) -> Array:
-    rng = np.random.default_rng(1)
-    values = np.tanh(x @ rng.normal(size=(x.shape[1], 32)) * 0.6 + rng.normal(size=32))
-    return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
 
 
 def _truth(x: Array) -> Normal:
@@ -179,7 +168,7 @@ def _drawn(law: Distribution, seed: int = 2) -> Array:
 
 
 def test_features_at_new_inputs_are_those_of_the_reference_rows(inputs: Array, features: InputFeatures) -> None:
-    again = linear_in_kernel(features.kernel, features.landmarks, features.basis, _embedded(inputs))
+    again = linear_in_kernel(features.kernel, features.landmarks, features.basis, embedded(inputs))
     np.testing.assert_allclose(again, features.values, atol=2e-3 * np.abs(features.values).max())
 
 
@@ -197,7 +186,7 @@ def test_folds_and_draws_follow_the_rows_names(inputs: Array, features: InputFea
 def test_shift_factor_and_shape_are_found(inputs: Array, features: InputFeatures) -> None:
     law = _truth(inputs)
     y = _drawn(law)
-    narrow = fit_recalibration(features, y, Normal(law.loc - 0.25 * law.scale, law.scale / 2.0)).at(_embedded(inputs))
+    narrow = fit_recalibration(features, y, Normal(law.loc - 0.25 * law.scale, law.scale / 2.0)).at(embedded(inputs))
     np.testing.assert_allclose(np.mean(narrow.factor), 2.0, rtol=0.1)
     np.testing.assert_allclose(np.mean(narrow.shift), 0.5, atol=0.15)
     skewed = law.loc + law.scale * (np.random.default_rng(4).gamma(2.0, size=N) - 2.0) / np.sqrt(2.0)
@@ -209,13 +198,13 @@ def test_a_wrong_label_leaves_the_correction_as_it_is(inputs: Array, features: I
     law = _truth(inputs)
     y = _drawn(law)
     y[0] = 1e6
-    fitted = fit_recalibration(features, y, Normal(law.loc, law.scale / 1.5)).at(_embedded(inputs))
+    fitted = fit_recalibration(features, y, Normal(law.loc, law.scale / 1.5)).at(embedded(inputs))
     np.testing.assert_allclose(np.mean(fitted.factor), 1.5, rtol=0.1)
 
 
 def test_spreads_that_are_wrong_by_other_factors_are_no_wrong_labels(inputs: Array, features: InputFeatures) -> None:
     law, wide = _truth(inputs), np.where(inputs[:, 0] > 0.0, 100.0, 1.0)
-    fitted = fit_recalibration(features, _drawn(law), Normal(law.loc, wide * law.scale)).at(_embedded(inputs))
+    fitted = fit_recalibration(features, _drawn(law), Normal(law.loc, wide * law.scale)).at(embedded(inputs))
     assert np.median(fitted.factor[wide == 1.0]) > 0.5
 
 
@@ -226,7 +215,7 @@ def test_the_map_of_all_rows_serves_new_ones(inputs: Array, features: InputFeatu
     fresh = np.random.default_rng(5).normal(size=(N, 3))
     truth, stated = _truth(fresh), Normal(_truth(fresh).loc, np.full(N, 1.2))
     y = _drawn(truth, 6)
-    scores = [float(np.mean(-law.log_prob(y))) for law in (stated, fitted(_embedded(fresh), stated), truth)]
+    scores = [float(np.mean(-law.log_prob(y))) for law in (stated, fitted(embedded(fresh), stated), truth)]
     assert scores[1] < scores[0] - 0.5 * (scores[0] - scores[2])
 
 
@@ -248,7 +237,7 @@ def test_a_true_law_stays_as_it_is(inputs: Array, features: InputFeatures, name:
     assert sum(one.changes_nothing for one in found) >= 1
     for one, seed in zip(found, range(2), strict=True):
         y = _drawn(law, 100 + seed)  # that no map has seen
-        lost = one(_embedded(inputs), law).crps(y) - law.crps(y)
+        lost = one(embedded(inputs), law).crps(y) - law.crps(y)
         assert np.mean(lost) <= 0.005 * np.mean(law.crps(y))
 
 
@@ -257,13 +246,13 @@ def test_a_true_ensemble_stays_as_it_is_and_a_narrow_one_is_widened(inputs: Arra
     y, members = _drawn(law), law.sample(10, seed=7)
     assert fit_recalibration(features, y, Samples(members)).changes_nothing
     narrow = Samples(law.loc[:, None] + 0.5 * (members - law.loc[:, None]))
-    widened = fit_recalibration(features, y, narrow).at(_embedded(inputs))
+    widened = fit_recalibration(features, y, narrow).at(embedded(inputs))
     assert np.mean(widened.factor) == pytest.approx(1.75, abs=0.25)
 
 
 @pytest.fixture(scope="module")
 def halves() -> RehearsalSplit:
-    return rehearsal_split(_embedded(TWICE), np.arange(2 * N) % 2 == 0, input_kernel=Polynomial(3, 1.0, 1.0))
+    return rehearsal_split(embedded(TWICE), np.arange(2 * N) % 2 == 0, input_kernel=CUBIC)
 
 
 def test_a_rehearsal_of_an_overconfident_version(halves: RehearsalSplit) -> None:
@@ -326,7 +315,7 @@ def histograms(temperature: float, bias: float = 0.0) -> tuple[Array, Array, His
 @pytest.mark.parametrize(("temperature", "bias"), [(0.5, 0.0), (2.0, 0.0), (1.0, 0.0), (0.5, 0.8)])
 def test_bins_are_first_taken_at_another_temperature(temperature: float, bias: float) -> None:
     x, y, law = histograms(temperature, bias)
-    features = input_features(input_spectrum(x, Polynomial(3, 1.0, 1.0), 0.1), x)
+    features = input_features(input_spectrum(x, CUBIC, 0.1), x)
     fitted = fit_recalibration(features, y, law)
     found, truth = fitted(x, law), histograms(1.0)[2]
     assert abs(float(found.log_prob(y).mean() - truth.log_prob(y).mean())) < 0.02

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from unit_splits import CUBIC, unit_split
 
 from congruence.kernels import (
     ECAI,
@@ -13,7 +14,6 @@ from congruence.kernels import (
     Downsampling,
     Normal,
     Poisson,
-    Polynomial,
     Samples,
     evaluate_protocol,
     prepare,
@@ -23,24 +23,14 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import reference_choices
 from congruence.kernels.rng import stream
 
-KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
-
-
-def split(n=120, d=5, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((n, d))
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    mean = 10.0 + 4.0 * x[:, 0]
-    return x, rng.normal(mean, 1.0), mean
-
 
 def test_without_repeats_a_protocol_is_one_evaluation():
-    x, y, mean = split()
+    x, y, mean = unit_split()
     versions = {"a": Normal(mean, np.ones(len(y))), "b": Poisson(mean)}
-    query = split(30, seed=5)[0]
+    query = unit_split(30, seed=5)[0]
     for points in (None, query):
         found = evaluate_protocol(EXACT, 3.0 * x, y, versions, query=points)
-        direct = prepare(x, query=points, input_kernel=KERNEL).evaluate(y, versions, draws=0)
+        direct = prepare(x, query=points, input_kernel=CUBIC).evaluate(y, versions, draws=0)
         for name, result in direct.items():
             np.testing.assert_allclose(found[name].values, result.values, rtol=1e-9)
             assert found[name].mean == pytest.approx(result.mean)
@@ -49,7 +39,7 @@ def test_without_repeats_a_protocol_is_one_evaluation():
 
 
 def test_the_preprint_protocol_is_the_mean_over_its_draws_of_the_papers_estimate():
-    x, y, mean = split()
+    x, y, mean = unit_split()
     model = Normal(mean, np.ones(len(y)))
     found = evaluate_protocol(replace(PREPRINT, draws=20), x, y, {"": model}, seed=3)[""]
     assert found.means.shape == (20,)
@@ -61,14 +51,14 @@ def test_the_preprint_protocol_is_the_mean_over_its_draws_of_the_papers_estimate
 
 
 def test_the_ecai_protocol_resamples_its_reference_and_evaluates_at_the_query_points():
-    x, y, mean = split()
-    query = split(30, seed=5)[0]
+    x, y, mean = unit_split()
+    query = unit_split(30, seed=5)[0]
     model = Normal(mean, np.ones(len(y)))
     found = evaluate_protocol(ECAI, x, y, {"": model}, query=query, seed=3)[""]
     assert found.means.shape == (50,)
     assert found.values.shape == (30,)
     drawn = stream(3, "bootstrapped reference", 0).integers(len(x), size=len(x))
-    direct = prepare(x[drawn], query=query, input_kernel=KERNEL)
+    direct = prepare(x[drawn], query=query, input_kernel=CUBIC)
     exact = evaluate_protocol(replace(ECAI, samples=None, bootstraps=1), x, y, {"": model}, query=query, seed=3)[""]
     expected = direct.conditional_congruence_error(
         y[drawn], Normal(mean[drawn], np.ones(len(y))), output_kernel=RBF(variance_gamma(y))
@@ -81,7 +71,7 @@ def test_the_ecai_protocol_resamples_its_reference_and_evaluates_at_the_query_po
 
 
 def test_repeats_depend_on_the_seed_alone():
-    x, y, mean = split()
+    x, y, mean = unit_split()
     versions = {"a": Normal(mean, np.ones(len(y)))}
     first, again = (evaluate_protocol(ECAI, x, y, versions, seed=1)["a"] for _ in range(2))
     np.testing.assert_array_equal(first.means, again.means)
@@ -89,7 +79,7 @@ def test_repeats_depend_on_the_seed_alone():
 
 
 def test_a_zero_embedding_has_no_direction():
-    x, y, mean = split()
+    x, y, mean = unit_split()
     with pytest.raises(InvalidInputError, match="row 4 is all zeros"):
         evaluate_protocol(EXACT, np.where(np.arange(len(x))[:, None] == 4, 0.0, x), y, {"": Normal(mean, 1.0)})
 
@@ -99,21 +89,21 @@ def downsampled(x, y, versions, rows, repeats):
 
 
 def test_all_points_downsampled_are_the_whole_split():
-    x, y, mean = split()
+    x, y, mean = unit_split()
     model = Normal(mean + 0.5, np.ones(len(y)))
     found = downsampled(x, y, {"": model}, len(x), 2)[""]
-    whole = prepare(x, input_kernel=KERNEL).conditional_congruence_error(y, model)
+    whole = prepare(x, input_kernel=CUBIC).conditional_congruence_error(y, model)
     np.testing.assert_allclose(found.values, whole.values, rtol=1e-8)
     assert found.std == pytest.approx(0.0, abs=1e-10)
 
 
 def test_a_part_of_the_split_ranks_versions_as_the_whole_and_all_points_are_queries():
-    x, y, mean = split(600)
+    x, y, mean = unit_split(600)
     versions = {f"bias {bias}": Normal(mean + bias, np.ones(len(y))) for bias in (0.0, 1.0, 2.0, 3.0)}
     found = downsampled(x, y, versions, 150, 4)
     means = [result.mean for result in found.values()]
     assert means == sorted(means)
-    whole = prepare(x, input_kernel=KERNEL).evaluate(y, versions, draws=0)
+    whole = prepare(x, input_kernel=CUBIC).evaluate(y, versions, draws=0)
     assert found["bias 3.0"].mean == pytest.approx(whole["bias 3.0"].mean, rel=0.15)
     assert found["bias 0.0"].values.shape == (600,)
     assert found["bias 0.0"].noise_floor > 1.5 * whole["bias 0.0"].noise_floor
@@ -129,20 +119,20 @@ def test_a_part_of_the_split_ranks_versions_as_the_whole_and_all_points_are_quer
     ],
 )
 def test_impossible_downsampling_is_refused(arguments, message):
-    x, y, mean = split()
+    x, y, mean = unit_split()
     with pytest.raises(InvalidInputError, match=message):
         downsampled(x, y, {"": Normal(mean, np.ones(len(y)))}, *arguments)
 
 
 def test_means_over_repeats_are_those_of_each_reference():
-    x, y, mean = split()
+    x, y, mean = unit_split()
     model = Normal(mean + 1.0, np.ones(len(y)))
     protocol = replace(EXACT, downsampling=Downsampling(60, 2))
     found = evaluate_protocol(protocol, x, y, {"wrong": model}, seed=4)["wrong"]
     alone = []
     for choice in reference_choices(protocol, len(y), 4):
         rows = choice.rows
-        part = prepare(x[rows], query=x, input_kernel=KERNEL)
+        part = prepare(x[rows], query=x, input_kernel=CUBIC)
         kernel = RBF(variance_gamma(y))
         alone.append(part.conditional_congruence_error(y[rows], model[rows], output_kernel=kernel))
     np.testing.assert_allclose(found.values, np.mean([result.values for result in alone], axis=0), rtol=1e-9)
@@ -153,10 +143,10 @@ def test_means_over_repeats_are_those_of_each_reference():
 
 
 def test_repeats_are_tested_by_the_whole_reference():
-    x, y, mean = split(200)
+    x, y, mean = unit_split(200)
     versions = {"right": Normal(mean, np.ones(200)), "wrong": Normal(mean + 1.0, np.ones(200))}
     found = evaluate_protocol(replace(ECAI, bootstraps=2), x, y, versions, draws=199)
     assert found["wrong"].p_value < 0.01 < found["right"].p_value
-    whole = prepare(x, input_kernel=KERNEL).evaluate(y, versions, draws=199)
+    whole = prepare(x, input_kernel=CUBIC).evaluate(y, versions, draws=199)
     assert found["right"].p_value == whole["right"].p_value
     assert found["right"].band.low < found["right"].mean < found["right"].band.high

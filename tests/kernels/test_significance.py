@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit_splits import CUBIC, unit_rows
 
 from congruence.kernels import (
     RBF,
@@ -15,7 +16,6 @@ from congruence.kernels import (
     MultivariateNormal,
     Normal,
     Poisson,
-    Polynomial,
     Samples,
     StudentT,
     prepare,
@@ -28,16 +28,9 @@ from congruence.kernels.engine.plan import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.measures import congruence_test
 
-KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
-
-
-def inputs(n=40, d=6, seed=0):
-    x = np.random.default_rng(seed).standard_normal((n, d))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
-
 
 def regression(n=400, seed=0):
-    x = inputs(n, seed=seed)
+    x = unit_rows(n, 6, seed)
     mean = 10.0 + 3.0 * x[:, 0]
     return x, np.random.default_rng(seed + 1).normal(mean, 1.0), mean
 
@@ -55,9 +48,9 @@ def model(family, x):
 
 @pytest.mark.parametrize("family", ["normal", "poisson"])
 def test_p_values_are_uniform_when_the_model_is_the_truth(family):
-    x = inputs()
+    x = unit_rows(40, 6)
     predictive = model(family, x)
-    prepared = prepare(x, input_kernel=KERNEL)
+    prepared = prepare(x, input_kernel=CUBIC)
     targets = predictive.sample(200, seed=3)
     tests = [prepared.congruence_test(y, predictive, draws=99, seed=i) for i, y in enumerate(targets.T)]
     # Uniform on {.01, .02, ..., 1}: minus a uniform share of a step, it is uniform on [0, 1].
@@ -72,9 +65,9 @@ def test_p_values_are_uniform_when_the_model_is_the_truth(family):
 
 @pytest.mark.parametrize("members", [1, 8])
 def test_p_values_are_uniform_when_the_ensemble_and_the_target_come_from_one_law(members):
-    x = inputs()
+    x = unit_rows(40, 6)
     mean = 3.0 * x[:, 0]
-    prepared = prepare(x, input_kernel=KERNEL)
+    prepared = prepare(x, input_kernel=CUBIC)
     rng = np.random.default_rng(5)
     p_values = []
     for seed in range(200):
@@ -99,9 +92,9 @@ WRONG = {
 
 @pytest.mark.parametrize("family", ["mixture", "heavy tails"])
 def test_a_law_without_variance_and_one_with_two_modes_are_tested_like_any_other(family):
-    x = inputs(100)
+    x = unit_rows(100, 6)
     predictive = model(family, x)
-    prepared = prepare(x, input_kernel=KERNEL)
+    prepared = prepare(x, input_kernel=CUBIC)
     y = predictive.sample(1, seed=8)[:, 0]
     assert prepared.congruence_test(y, predictive, draws=99).p_value > 0.01
     assert prepared.congruence_test(y + 4.0, predictive, draws=99).p_value == 0.01
@@ -112,7 +105,7 @@ def test_wrong_models_are_found_out_every_time_and_the_true_one_is_not():
     for seed in range(3):
         x, y, mean = regression(seed=10 * seed)
         versions: dict[str, Distribution] = {name: make(mean) for name, make in WRONG.items()}
-        prepared = prepare(x, input_kernel=KERNEL)
+        prepared = prepare(x, input_kernel=CUBIC)
         for name, law in versions.items():
             found[name].append(prepared.congruence_test(y, law, draws=199, seed=seed).p_value)
     assert {name: max(p_values) for name, p_values in found.items()} == dict.fromkeys(WRONG, 0.005)
@@ -121,9 +114,9 @@ def test_wrong_models_are_found_out_every_time_and_the_true_one_is_not():
 @pytest.mark.parametrize("at", ["reference", "query"])
 def test_the_statistic_is_close_to_the_mean_error(at):
     x, y, mean = regression(150)
-    query = None if at == "reference" else inputs(30, seed=7)
+    query = None if at == "reference" else unit_rows(30, 6, seed=7)
     predictive, kernel = Normal(mean + 0.4, np.ones(len(y))), RBF(variance_gamma(y))
-    found = prepare(x, query=query, input_kernel=KERNEL).evaluate(y, {"": predictive}, output_kernel=kernel)[""]
+    found = prepare(x, query=query, input_kernel=CUBIC).evaluate(y, {"": predictive}, output_kernel=kernel)[""]
     assert found.test.statistic == pytest.approx(found.mean, rel=0.03)
     assert found.test.expected == pytest.approx(found.expected, rel=0.05)
 
@@ -159,7 +152,7 @@ def test_vector_targets_are_tested_jointly():
     centre = np.stack([mean, -mean], axis=1)
     noise = rng.multivariate_normal([0.0, 0.0], [[1.0, 0.9], [0.9, 1.0]], size=len(x))
     independent = MultivariateNormal(centre, np.ones_like(centre))
-    prepared = prepare(x, input_kernel=KERNEL)
+    prepared = prepare(x, input_kernel=CUBIC)
     arguments = {"draws": 199, "output_kernel": RBF(0.5)}
     assert prepared.congruence_test(independent.sample(1)[:, 0], independent, **arguments).p_value > 0.01
     assert prepared.congruence_test(centre + noise, independent, **arguments).p_value == 0.005
@@ -168,7 +161,7 @@ def test_vector_targets_are_tested_jointly():
 def test_the_same_seed_gives_the_same_test_and_versions_share_one_preparation():
     x, y, mean = regression(100)
     versions = {"a": Normal(mean, np.ones(100)), "b": Normal(mean + 0.3, np.ones(100))}
-    prepared = prepare(x, input_kernel=KERNEL)
+    prepared = prepare(x, input_kernel=CUBIC)
     together = prepared.evaluate(y, versions, draws=49, seed=4)["b"].test
     alone = prepared.congruence_test(y, versions["b"], draws=49, seed=4)
     np.testing.assert_array_equal(together.null_statistics, alone.null_statistics)
@@ -177,7 +170,7 @@ def test_the_same_seed_gives_the_same_test_and_versions_share_one_preparation():
 
 def test_a_long_split_is_smoothed_in_fewer_directions_which_tell_the_same(monkeypatch):
     x, y, mean = regression(400)
-    prepared, model = prepare(x, input_kernel=KERNEL), Normal(mean, np.ones(400))
+    prepared, model = prepare(x, input_kernel=CUBIC), Normal(mean, np.ones(400))
     every = prepared.congruence_test(y, model, draws=199)
     monkeypatch.setattr(significance, "MANY_ROWS", 300)
     fewer = prepared.congruence_test(y, model, draws=199)
@@ -188,7 +181,7 @@ def test_a_long_split_is_smoothed_in_fewer_directions_which_tell_the_same(monkey
 
 
 def test_simulated_errors_have_no_mean_and_the_observed_one_is_in_the_same_coordinates():
-    x = inputs(50)
+    x = unit_rows(50, 6)
     predictive = Normal(3.0 * x[:, 0], np.full(50, 0.5))
     y = predictive.sample(1)[:, 0]
     features = features_of_split(y, predictive, model_output_kernel(y, predictive))
@@ -211,7 +204,7 @@ def test_benjamini_hochberg_is_the_one_of_scipy(p_values):
 def test_bad_input_is_named():
     x, y, mean = regression(30)
     with pytest.raises(InvalidInputError, match="draws: 0"):
-        congruence_test(x, y, Normal(mean, np.ones(30)), input_kernel=KERNEL, draws=0)
+        congruence_test(x, y, Normal(mean, np.ones(30)), input_kernel=CUBIC, draws=0)
     with pytest.raises(InvalidInputError, match="probabilities"):
         benjamini_hochberg(np.array([0.5, np.nan]))
 
@@ -223,13 +216,13 @@ def test_one_long_row_does_not_blind_the_test():
     mean = np.sin(x[:, 0])
     y, model = rng.normal(mean, 1.0), Normal(mean + 1.2 * x[:, 1], np.ones(1000))
     x[0] *= 10.0
-    test = congruence_test(x.astype(np.float32), y, model, draws=99, input_kernel=Polynomial(3, 1.0, 1.0))
+    test = congruence_test(x.astype(np.float32), y, model, draws=99, input_kernel=CUBIC)
     assert test.p_value == 0.01
 
 
 def test_fewer_draws_are_the_first_of_more():
     x, y, mean = regression(300)
-    prepared, model = prepare(x, input_kernel=KERNEL), Normal(mean + 0.1, np.ones(300))
+    prepared, model = prepare(x, input_kernel=CUBIC), Normal(mean + 0.1, np.ones(300))
     few, many = (prepared.congruence_test(y, model, draws=draws, seed=3) for draws in (199, 999))
     np.testing.assert_allclose(few.null_statistics, many.null_statistics[:199], rtol=1e-7)
     assert few.statistic == pytest.approx(many.statistic, rel=1e-7)

@@ -81,6 +81,7 @@ def test_tests_and_comparisons_are_those_of_the_functions(data):
     results = split.evaluate(y, versions, draws=0)
     assert compared.mean_difference == pytest.approx(results["wide"].mean - results["right"].mean)
     assert compared.low > 0.0
+    assert compared.p_value < 1e-3
 
 
 def test_calibration_given_the_input_and_around_points_without_labels(data):
