@@ -26,7 +26,7 @@ def by_density(law, row, cuts=()):
     edges += [low + grown] if np.isfinite(low) else []
     edges += [high - grown] if np.isfinite(high) else []
     edges = np.unique(np.clip(np.concatenate(edges), low, high))
-    values, weights = _composite(edges[np.isfinite(edges)], *GAUSS)
+    values, weights = composite(edges[np.isfinite(edges)], *GAUSS)
     weights = weights * np.exp(one.log_prob(values[None, :]))[0]
     if isinstance(law, CensoredNormal):
         at = np.array([end for end in (low, high) if np.isfinite(end)])
@@ -46,7 +46,7 @@ def by_quantiles(law, row, breaks=None):
     jumps = np.concatenate([one.cdf(breaks[None, :])[0], one.cdf_left(breaks[None, :])[0]])
     jumps = np.append(jumps, [] if law.quantile_levels is None else law.quantile_levels)
     scores = np.clip(ndtri(np.append(jumps, 0.5)), -8.25, 8.25)
-    values, weights = _composite(np.union1d(np.linspace(-8.25, 8.25, 20), scores), *GAUSS)
+    values, weights = composite(np.union1d(np.linspace(-8.25, 8.25, 20), scores), *GAUSS)
     return one.quantile(ndtr(values)[None, :])[0], weights * np.exp(-0.5 * values**2) / np.sqrt(2 * np.pi)
 
 
@@ -68,7 +68,8 @@ def _mixed(parts, shares):
     return np.concatenate(values), np.concatenate([share * part for share, part in zip(shares, weights, strict=True)])
 
 
-def _composite(edges, nodes, weights):
+def composite(edges, nodes, weights):
+    """Values and weights of a rule on [-1, 1] between each two edges."""
     half = np.diff(edges)[:, None] / 2.0
     return ((edges[1:] + edges[:-1])[:, None] / 2.0 + half * nodes).ravel(), (half * weights).ravel()
 

@@ -45,6 +45,7 @@ def test_an_offset_of_the_inputs_changes_nothing(kernel, offset):
     mean = np.sin(x[:, 0])
     y, model = rng.normal(mean, 0.5), Normal(mean + 0.2, np.full(400, 0.5))
     exact = prepare(x, input_kernel=kernel).conditional_congruence_error(y, model)
+    assert exact.bound_kind == "computed"
     moved, query = (x + offset).astype(np.float32), (x[:50] + offset).astype(np.float32)
     for points in (None, query):
         found = prepare(moved, query=points, input_kernel=kernel).conditional_congruence_error(y, model)
@@ -67,7 +68,7 @@ def test_an_answer_on_landmarks_is_within_its_certificate(landmarks, at_query):
     y, model = np.sin(x[:, 0]) + rng.standard_normal(1500), Normal(np.zeros(1500), np.ones(1500))
     exact = prepare(x, query=query, input_kernel=RBF(0.3)).conditional_congruence_error(y, model)
     near = prepare(x, query=query, input_kernel=RBF(0.3), landmarks=landmarks).conditional_congruence_error(y, model)
-    assert (exact.bound_kind, near.bound_kind) == ("computed", "sampled")
+    assert near.bound_kind == "sampled"
     assert 0.0 < np.max(np.abs(near.values - exact.values)) <= near.error_bound
     assert abs(near.mean - exact.mean) <= near.mean_error_bound
 

@@ -13,11 +13,7 @@ from congruence.kernels import Poisson
 from congruence.kernels.conditional_calibration import null as null_module
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, _interval
-from congruence.kernels.conditional_calibration.null import (
-    draw_blocks,
-    null_pit_values,
-    projected_draws,
-)
+from congruence.kernels.conditional_calibration.null import draw_blocks, null_pit_values, projected_draws
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.pit import ORDERS, mean_scores, pit_scores

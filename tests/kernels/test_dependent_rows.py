@@ -320,35 +320,27 @@ def test_a_split_of_groups_of_single_rows_is_a_split_of_independent_rows() -> No
     assert calibration_test(y, law, groups=np.arange(200), replicates=99) == calibration_test(y, law, replicates=99)
 
 
-def test_few_runs_of_a_correlation_that_lasts_are_refused() -> None:
-    """Noise of its own beside an autoregression of .9: runs by lag 1 alone rejected the truth in .09 to .16."""
-    given = rejected = 0
-    for seed in range(60):
-        noise = np.random.default_rng([seed, 1]).standard_normal(400)
-        scores = pit_scores(ndtr(np.sqrt(0.6) * autoregressive(400, 0.9, seed) + np.sqrt(0.4) * noise))
-        try:
-            blocks = blocks_of_time(np.arange(400), scores)
-        except TooFewBlocksError as error:
-            assert "runs of rows that do not depend on each other among 400 rows" in str(error)  # noqa: PT017
-            continue
-        given += 1
-        rejected += mean_is_rejected(scores[:, 0], blocks)
-    assert given < 20
-    assert rejected <= 5
-
-
-def test_noise_beside_a_correlation_hides_nothing_of_how_long_it_lasts() -> None:
-    """Three tenths of the variance are an autoregression of .9: runs by lag 1 alone rejected .18 of means."""
+@pytest.mark.parametrize(
+    ("n", "share", "splits", "refusals", "most"),
+    [(400, 0.6, 60, range(41, 61), 5), (2_000, 0.3, 200, range(11), 16)],
+    ids=["few runs of a correlation that lasts are refused", "noise hides nothing of how long it lasts"],
+)
+def test_noise_beside_a_correlation(n: int, share: float, splits: int, refusals: range, most: int) -> None:
+    """A share of the variance is an autoregression of .9: runs by lag 1 alone rejected .09 to .18 of true means."""
     rejected = refused = 0
-    for seed in range(200):
-        noise = np.random.default_rng([seed, 1]).standard_normal(2_000)
-        scores = pit_scores(ndtr(np.sqrt(0.3) * autoregressive(2_000, 0.9, seed) + np.sqrt(0.7) * noise))
+    for seed in range(splits):
+        noise = np.random.default_rng([seed, 1]).standard_normal(n)
+        scores = pit_scores(ndtr(np.sqrt(share) * autoregressive(n, 0.9, seed) + np.sqrt(1.0 - share) * noise))
         try:
-            rejected += mean_is_rejected(scores[:, 0], blocks_of_time(np.arange(2_000), scores))
-        except TooFewBlocksError:
+            blocks = blocks_of_time(np.arange(n), scores)
+        except TooFewBlocksError as error:
+            assert f"runs of rows that do not depend on each other among {n} rows" in str(error)  # noqa: PT017
             refused += 1
-    assert rejected <= 16
-    assert refused <= 10
+            continue
+        found = SumOfBlocks.of(blocks.sums(scores[:, 0] - scores[:, 0].mean()) / n)
+        rejected += found.p_value(float(scores[:, 0].mean())) <= 0.05
+    assert refused in refusals
+    assert rejected <= most
 
 
 def test_a_fault_that_follows_a_slow_input_is_no_correlation() -> None:
@@ -360,12 +352,6 @@ def test_a_fault_that_follows_a_slow_input_is_no_correlation() -> None:
         for column in pit_scores(ndtr(at * np.random.default_rng(seed).standard_normal(500))).T
     ]
     assert np.mean(np.array(lengths) > 20) < 0.1
-
-
-def mean_is_rejected(score: np.ndarray, blocks: DependentBlocks) -> bool:
-    """Whether the mean of a score, which is 0, is found to differ from it at 5 %."""
-    found = SumOfBlocks.of(blocks.sums(score - score.mean()) / len(score))
-    return found.p_value(float(score.mean())) <= 0.05
 
 
 def test_point_estimates_of_a_split_do_not_change() -> None:

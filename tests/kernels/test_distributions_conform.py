@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from expectation_rules import by_quantiles, quantile_losses
+from expectation_rules import by_quantiles, composite, quantile_losses
 from family_cases import ATOMS, CONTINUOUS, COUNTS, EXTREME, ORDINARY, Geometric, Gumbel, N
 
 from congruence.kernels import distributions as families
@@ -66,13 +66,8 @@ def defined_crps(law: Distribution, row: int, y: float) -> float:
     if law.quantile_levels is not None:
         stated = law.quantile(law.quantile_levels[None, :])[row]
         return float(quantile_losses(law.quantile_levels, stated, np.array([y]))[0])
-    points = points_of(law, row)
-    edges = np.unique(np.append(points, y))
-    nodes, weights = np.polynomial.legendre.leggauss(8)
-    half = np.diff(edges)[:, None] / 2.0
-    t = (edges[1:] + edges[:-1])[:, None] / 2.0 + half * nodes
-    error = law[[row]].cdf(t.ravel()[None, :]).reshape(t.shape) - (y <= t)
-    return float(np.sum(error**2 * half * weights))
+    t, weights = composite(np.unique(np.append(points_of(law, row), y)), *np.polynomial.legendre.leggauss(8))
+    return float((law[[row]].cdf(t[None, :])[0] - (y <= t)) ** 2 @ weights)
 
 
 # What the cdf says.
@@ -107,14 +102,12 @@ def test_quantile_is_the_smallest_value_that_reaches_its_level(law: Distribution
 
 @of(CONTINUOUS)
 def test_density_integrates_to_the_cdf(law: Distribution) -> None:
-    nodes, weights = np.polynomial.legendre.leggauss(12)
     for row in range(N):
         edges = points_of(law, row)
         edges = edges[(edges >= law.quantile(0.01)[row]) & (edges <= law.quantile(0.99)[row])]
-        half = np.diff(edges)[:, None] / 2.0
-        t = (edges[1:] + edges[:-1])[:, None] / 2.0 + half * nodes
-        density = np.exp(law[[row]].log_prob(t.ravel()[None, :])).reshape(t.shape)
-        np.testing.assert_allclose((density * half) @ weights, np.diff(law[[row]].cdf(edges[None, :])[0]), atol=1e-7)
+        t, weights = composite(edges, *np.polynomial.legendre.leggauss(12))
+        masses = (np.exp(law[[row]].log_prob(t[None, :])[0]) * weights).reshape(-1, 12).sum(axis=1)
+        np.testing.assert_allclose(masses, np.diff(law[[row]].cdf(edges[None, :])[0]), atol=1e-7)
 
 
 @of(COUNTS)
@@ -307,8 +300,18 @@ def test_extreme_rows_have_scores_between_their_bounds(law: Distribution) -> Non
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: families.Normal([0.0, 0.0], [1.0, -1.0]), "Normal.scale: row 1 is -1"),
+        # What is wrong is counted among rows, and not in a row by itself.
+        (
+            lambda: families.Normal([0.0] * 2, [1.0, -1.0]),
+            r"Normal.scale: row 1 is -1, .* \(1 of 2 rows are not\); check",
+        ),
+        (lambda: families.Normal(0.0, -1.0), "row 0 is -1, expected a positive standard deviation; check"),
         (lambda: families.Normal([0.0, np.nan], 1.0), "row 1"),
+        (
+            lambda: families.Normal([0.0, np.inf], 1.0),
+            r"1 of 2 values are not finite, the first at row 1 \(inf\); drop",
+        ),
+        (lambda: families.Normal([np.inf], [1.0]), r"Normal.loc: is not finite at row 0 \(inf\); drop"),
         (lambda: families.Normal([0.0, 0.0], [1.0, 1.0, 1.0]), "different lengths"),
         (lambda: families.Normal(["a"], [1.0]), "expected numbers"),
         (lambda: families.NegativeBinomial([1.0, -2.0], 0.5), "NegativeBinomial.mean: row 1 is -2"),
@@ -327,6 +330,10 @@ def test_extreme_rows_have_scores_between_their_bounds(law: Distribution) -> Non
         ),
         (lambda: families.Quantiles([0.1, 0.9], [[0.0, 1.0], [2.0, 1.0]]), "row 1 falls from 2 at level 0.1"),
         (lambda: families.Quantiles([0.9, 0.1], [[0.0, 1.0]]), "increase strictly"),
+        (
+            lambda: families.Quantiles([0.1, 0.9, 0.9 + 1.2e-16], [[0.0, 1.0, 2.0]]),
+            r"0\.9 and 0\.9000000000000001 are one level up to rounding",
+        ),
         (lambda: families.Mixture([0.5, 0.6], [families.Normal(0.0, 1.0)] * 2), "sum to 1"),
         (lambda: families.Mixture([0.5, 0.5], [families.Normal(0.0, 1.0), families.Normal([0.0] * 2, 1.0)]), "rows"),
         (lambda: families.Samples([1.0, 2.0]), "expected numbers of shape"),

@@ -84,14 +84,3 @@ def test_a_pickle_of_a_family_names_its_public_place() -> None:
     kept = pickle.dumps(families.Normal(np.zeros(3), np.ones(3)))
     assert b"congruence.kernels.distributions.continuous" not in kept
     assert pickle.loads(kept).mean().tolist() == [0.0, 0.0, 0.0]
-
-
-def test_a_wrong_parameter_is_counted_among_rows_and_not_in_a_row_by_itself() -> None:
-    with pytest.raises(InvalidInputError, match=r"row 1 is -1, expected a positive .* \(1 of 2 rows are not\); check"):
-        families.Normal([0.0, 0.0], [1.0, -1.0])
-    with pytest.raises(InvalidInputError, match="row 0 is -1, expected a positive standard deviation; check"):
-        families.Normal([0.0], [-1.0])
-    with pytest.raises(InvalidInputError, match=r"1 of 2 values are not finite, the first at row 1 \(inf\); drop"):
-        families.Normal([0.0, np.inf], [1.0, 1.0])
-    with pytest.raises(InvalidInputError, match=r"Normal.loc: is not finite at row 0 \(inf\); drop"):
-        families.Normal([np.inf], [1.0])

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Normal, prepare
-from congruence.kernels.dependence.blocks import (
-    FEWEST_BLOCKS,
-    DependentBlocks,
-    RowDependence,
-    blocks_of_groups,
-)
+from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, RowDependence, blocks_of_groups
 from congruence.kernels.dependence.correlation import folds, hold_out, sample
 from congruence.kernels.recalibration.fit import fit_recalibration
 from congruence.kernels.recalibration.recalibration_map import input_features

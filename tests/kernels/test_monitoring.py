@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.special import eval_sh_legendre, ndtr
+from scipy.special import ndtr
 from scipy.stats import norm
 
 from congruence.kernels.dependence.blocks import DependentBlocks
@@ -26,6 +26,7 @@ from congruence.kernels.monitoring.evidence import (
     score_bet,
     spending,
 )
+from congruence.kernels.pit import pit_scores
 
 
 def test_e_values_have_mean_one_at_every_power() -> None:
@@ -102,24 +103,20 @@ def test_what_one_look_shows_is_said_at_once_and_stays_said() -> None:
         Look("b", 0.5, tests=(0.5, 0.0))
 
 
-def _scores(u: np.ndarray) -> np.ndarray:
-    return np.stack([np.sqrt(2 * j + 1) * eval_sh_legendre(j, u) for j in range(1, 5)], axis=1)
-
-
 def test_bets_on_scores_have_mean_one_when_true_and_find_a_small_bias_soon() -> None:
     rng = np.random.default_rng(3)
     finals, crossings = [], []
     for _ in range(400):
         sums, total = ScoreSums(), 0.0
         for _ in range(10):
-            log_e, sums = score_bet(_scores(rng.uniform(size=200)), sums)
+            log_e, sums = score_bet(pit_scores(rng.uniform(size=200)), sums)
             total += log_e
             finals.append(total)
     assert np.mean(np.array(finals).reshape(400, 10).max(axis=1) >= np.log(20.0)) <= 0.05
     for _ in range(40):
         sums, total = ScoreSums(), 0.0
         for look in range(10):  # noqa: B007
-            log_e, sums = score_bet(_scores(ndtr(rng.normal(0.15, 1.0, size=500))), sums)
+            log_e, sums = score_bet(pit_scores(ndtr(rng.normal(0.15, 1.0, size=500))), sums)
             total += log_e
             if total >= np.log(20.0):
                 break
@@ -128,17 +125,17 @@ def test_bets_on_scores_have_mean_one_when_true_and_find_a_small_bias_soon() -> 
 
 
 def test_every_factor_of_a_bet_has_mean_one_and_is_positive() -> None:
-    sums = score_bet(_scores(np.random.default_rng(5).uniform(size=400) ** 0.5), ScoreSums())[1]
+    sums = score_bet(pit_scores(np.random.default_rng(5).uniform(size=400) ** 0.5), ScoreSums())[1]
     nodes, weights = np.polynomial.legendre.leggauss(20)
-    factors = 1.0 + _scores((nodes + 1.0) / 2.0) @ sums.bets().T
+    factors = 1.0 + pit_scores((nodes + 1.0) / 2.0) @ sums.bets().T
     assert (factors > 0.0).all()
     np.testing.assert_allclose(weights @ factors / 2.0, 1.0, atol=1e-12)
 
 
 def test_a_block_is_one_observation() -> None:
     rng = np.random.default_rng(4)
-    before = score_bet(_scores(rng.uniform(size=300) ** 0.8), ScoreSums())[1]
-    scores, blocks = _scores(rng.uniform(size=40)), np.repeat(np.arange(10), 4)
+    before = score_bet(pit_scores(rng.uniform(size=300) ** 0.8), ScoreSums())[1]
+    scores, blocks = pit_scores(rng.uniform(size=40)), np.repeat(np.arange(10), 4)
     means = scores.reshape(10, 4, 4).mean(axis=1)
     assert score_bet(scores, before, blocks)[0] == pytest.approx(score_bet(means, before)[0])
     with pytest.raises(InvalidInputError, match="row 0, order 1"):

@@ -14,13 +14,7 @@ from congruence.kernels import Normal, Poisson, Quantiles, Samples
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.recalibration.recalibration_map import (
-    Design,
-    Form,
-    NormalScores,
-    fit_parts,
-    normal_score_map,
-)
+from congruence.kernels.recalibration.recalibration_map import Design, Form, NormalScores, fit_parts, normal_score_map
 from congruence.kernels.score_parts import (
     QUANTILE_LEVELS,
     _log_mass,

@@ -15,8 +15,6 @@ from congruence.kernels.errors import InvalidInputError
 RNG = np.random.default_rng(2)
 N = 40
 Y = RNG.uniform(0.05, 0.95, N)
-A, B = RNG.uniform(0.3, 6, N), RNG.uniform(0.3, 6, N)
-COUNT = RNG.integers(0, 12, N).astype(float)
 
 
 def test_crps_of_counts_of_wide_windows_is_the_sum_over_counts() -> None:
@@ -25,11 +23,6 @@ def test_crps_of_counts_of_wide_windows_is_the_sum_over_counts() -> None:
     y = np.array([100.0, 10_000.0, 50_000.0, 300_000.0])
     alone = families.Mixture(np.ones((4, 1)), (plain,))
     np.testing.assert_allclose(alone.crps(y), plain.crps(y), rtol=1e-5)
-
-
-def test_levels_that_differ_by_rounding_alone_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"0\.9 and 0\.9000000000000001 are one level up to rounding"):
-        families.Quantiles([0.1, 0.9, 0.9 + 1.2e-16], [[0.0, 1.0, 2.0]])
 
 
 def test_double_poisson_has_the_values_of_the_literature() -> None:
