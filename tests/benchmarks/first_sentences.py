@@ -86,6 +86,11 @@ class Fault:
     size: float | Callable[[Split, Array, Any, str], float] | None = None
 
 
+def _normal(said: Callable[[Split], tuple[Array, Array]], *says: Any) -> Fault:
+    """Of a normal prediction with another mean and spread than the targets', which are as they are."""
+    return Fault(lambda split: (split.y, Normal(*said(split))), *says)
+
+
 def _levels(split: Split, levels: Array, factor: float = 1.0) -> Array:
     return np.asarray(split.mean[:, None] + split.spread[:, None] * factor * stats.norm.ppf(levels))
 
@@ -175,41 +180,30 @@ def _log_ratio(split: Split, y: Array, law: Any, sentence: str) -> float:
 TOO = r"predictions are ([\d.,]+) too (?:high|low) on average"
 B = r"^Where site is b \(\d+ rows, \d+ %\) "
 SPREAD = r"predicted spread is too {} by a factor of ([\d.]+)"
+TOO_SMALL, TOO_LARGE = ("^The " + SPREAD.format(size) for size in ("small", "large"))
 FAULTS: dict[str, Fault] = {
-    "bias of .8": Fault(lambda s: (s.y, Normal(s.mean - 0.8, s.spread)), rf"^(?i:{TOO})", 0.8),
-    "bias of 5 spreads": Fault(lambda s: (s.y, Normal(s.mean - 5.0 * s.spread, s.spread)), rf"^(?i:{TOO})", 5.2),
-    "bias of 50 (N8)": Fault(
-        lambda s: (s.y, Normal(s.mean + 50.0, s.spread)), r"mean is ([\d.,]+) times too high", 6.0
-    ),
-    "bias of 1.2 in a slice": Fault(lambda s: (s.y, Normal(s.mean + 1.2 * (s.site == "b"), s.spread)), B + TOO, 1.2),
-    "bias of .6 in a slice": Fault(lambda s: (s.y, Normal(s.mean + 0.6 * (s.site == "b"), s.spread)), B + TOO, 0.6),
-    "opposite biases in two slices (N10)": Fault(
-        lambda s: (s.y, Normal(s.mean + 0.6 * (s.site == "a") - 0.6 * (s.site == "b"), s.spread)),
+    "bias of .8": _normal(lambda s: (s.mean - 0.8, s.spread), rf"^(?i:{TOO})", 0.8),
+    "bias of 5 spreads": _normal(lambda s: (s.mean - 5.0 * s.spread, s.spread), rf"^(?i:{TOO})", 5.2),
+    "bias of 50 (N8)": _normal(lambda s: (s.mean + 50.0, s.spread), r"mean is ([\d.,]+) times too high", 6.0),
+    "bias of 1.2 in a slice": _normal(lambda s: (s.mean + 1.2 * (s.site == "b"), s.spread), B + TOO, 1.2),
+    "bias of .6 in a slice": _normal(lambda s: (s.mean + 0.6 * (s.site == "b"), s.spread), B + TOO, 0.6),
+    "opposite biases in two slices (N10)": _normal(
+        lambda s: (s.mean + 0.6 * (s.site == "a") - 0.6 * (s.site == "b"), s.spread),
         rf"^Where site is [ab] \(\d+ rows, \d+ %\) {TOO}",
         0.6,
     ),
-    "bias of 4 in 2.5 % of the rows (N6)": Fault(
-        lambda s: (s.y, Normal(s.mean + 4.0 * (s.x[:, 0] > 1.96), s.spread)),
-        rf"^Where age is (?:above|between) [\d.]+ .*{TOO}",
-        4.0,
+    "bias of 4 in 2.5 % of the rows (N6)": _normal(
+        lambda s: (s.mean + 4.0 * (s.x[:, 0] > 1.96), s.spread), rf"^Where age is (?:above|between) [\d.]+ .*{TOO}", 4.0
     ),
-    "bias that grows with an input": Fault(
-        lambda s: (s.y, Normal(s.mean + 1.2 * s.x[:, 2], s.spread)), rf"^Where load is .*{TOO}", _bias_there
+    "bias that grows with an input": _normal(
+        lambda s: (s.mean + 1.2 * s.x[:, 2], s.spread), rf"^Where load is .*{TOO}", _bias_there
     ),
-    "spread 1.5 times too small": Fault(
-        lambda s: (s.y, Normal(s.mean, s.spread / 1.5)), "^The " + SPREAD.format("small"), 1.5
-    ),
-    "spread 2 times too large": Fault(
-        lambda s: (s.y, Normal(s.mean, 2.0 * s.spread)), "^The " + SPREAD.format("large"), 2.0
-    ),
-    "spread 10 times too large (N9)": Fault(
-        lambda s: (s.y, Normal(s.mean, 10.0 * s.spread)), "^The " + SPREAD.format("large"), 10.0
-    ),
-    "spread 100 times too small (N8)": Fault(
-        lambda s: (s.y, Normal(s.mean, s.spread / 100.0)), "^The " + SPREAD.format("small"), 100.0
-    ),
-    "spread 2 times too small in a range": Fault(
-        lambda s: (s.y, Normal(s.mean, s.spread / (1.0 + (s.x[:, 2] > 0.5)))),
+    "spread 1.5 times too small": _normal(lambda s: (s.mean, s.spread / 1.5), TOO_SMALL, 1.5),
+    "spread 2 times too large": _normal(lambda s: (s.mean, 2.0 * s.spread), TOO_LARGE, 2.0),
+    "spread 10 times too large (N9)": _normal(lambda s: (s.mean, 10.0 * s.spread), TOO_LARGE, 10.0),
+    "spread 100 times too small (N8)": _normal(lambda s: (s.mean, s.spread / 100.0), TOO_SMALL, 100.0),
+    "spread 2 times too small in a range": _normal(
+        lambda s: (s.mean, s.spread / (1.0 + (s.x[:, 2] > 0.5))),
         r"^Where load is (?:above|between) [\d.]+ .*" + SPREAD.format("small"),
         2.0,
     ),
@@ -219,7 +213,7 @@ FAULTS: dict[str, Fault] = {
         3.3,
     ),
     "targets rounded to .5, spread 1.5 times too small": Fault(
-        lambda s: (np.round(2.0 * s.y) / 2.0, Normal(s.mean, s.spread / 1.5)), "^The " + SPREAD.format("small"), 1.5
+        lambda s: (np.round(2.0 * s.y) / 2.0, Normal(s.mean, s.spread / 1.5)), TOO_SMALL, 1.5
     ),
     "variance given as standard deviation": Fault(
         lambda s: (_z(s, 3.0 * s.rng.normal(size=len(s))), Normal(s.mean, 9.0 * s.spread**2)),
@@ -229,18 +223,16 @@ FAULTS: dict[str, Fault] = {
         lambda s: (s.mean + 3.0 * s.spread**2 * s.rng.normal(size=len(s)), Normal(s.mean, 3.0**0.5 * s.spread)),
         r"^The predicted spread is the root of what is needed: was the standard deviation given",
     ),
-    "unit: 2.54": Fault(
-        lambda s: (s.y, Normal(2.54 * s.mean, 2.54 * s.spread)), r"mean is ([\d.,]+) times too high", 2.54
+    "unit: 2.54": _normal(lambda s: (2.54 * s.mean, 2.54 * s.spread), r"mean is ([\d.,]+) times too high", 2.54),
+    "unit: 1,000": _normal(
+        lambda s: (1000.0 * s.mean, 1000.0 * s.spread), r"mean is ([\d.,]+) times too high .*unit", 1000.0
     ),
-    "unit: 1,000": Fault(
-        lambda s: (s.y, Normal(1000.0 * s.mean, 1000.0 * s.spread)), r"mean is ([\d.,]+) times too high .*unit", 1000.0
-    ),
-    "unit: .001": Fault(
-        lambda s: (s.y, Normal(s.mean / 1000.0, s.spread / 1000.0)), r"mean is ([\d.,]+) times too low .*unit", 1000.0
+    "unit: .001": _normal(
+        lambda s: (s.mean / 1000.0, s.spread / 1000.0), r"mean is ([\d.,]+) times too low .*unit", 1000.0
     ),
     "log scale left": Fault(_log_left, r"mean is ([\d.,]+) times too low", _log_ratio),
-    "mean and spread exchanged": Fault(
-        lambda s: (s.y, Normal(s.spread, np.abs(s.mean))), r"mean is ([\d.,]+) times too low", 10.0 / np.exp(0.045)
+    "mean and spread exchanged": _normal(
+        lambda s: (s.spread, np.abs(s.mean)), r"mean is ([\d.,]+) times too low", 10.0 / np.exp(0.045)
     ),
     "tails lighter (uniform)": Fault(
         lambda s: (_z(s, s.rng.uniform(-(3.0**0.5), 3.0**0.5, len(s))), Normal(s.mean, s.spread)),
@@ -289,7 +281,7 @@ FAULTS: dict[str, Fault] = {
         _share_at(100.0),
     ),
     "sparse counts, mean 2 times too high": Fault(_counts, r"^The predicted mean is ([\d.]+) times too high \(", 2.0),
-    "counts overdispersed": Fault(_overdispersed, "^The " + SPREAD.format("small"), _overdispersion),
+    "counts overdispersed": Fault(_overdispersed, TOO_SMALL, _overdispersion),
     "counts with more zeros": Fault(
         _inflated, r"([\d.]+) % of the targets are (?:exactly )?0(?:,| where)", _share_at(0.0)
     ),
@@ -310,12 +302,10 @@ FAULTS: dict[str, Fault] = {
     "level and 1 - level exchanged": Fault(
         _exchanged, r"^The predicted quantiles fell as the level rises in ([\d.]+) %", 100.0
     ),
-    "5 members, spread 2 times too small (N2)": Fault(
-        lambda s: (s.y, _members(s, 5, factor=0.5)), "^The " + SPREAD.format("small"), 2.0
-    ),
+    "5 members, spread 2 times too small (N2)": Fault(lambda s: (s.y, _members(s, 5, factor=0.5)), TOO_SMALL, 2.0),
     "20 members, shifted by .5 (N2)": Fault(lambda s: (s.y, _members(s, 20, shift=0.5)), rf"^(?i:{TOO})", 0.523),
-    "the same distribution in every row": Fault(
-        lambda s: (s.y, Normal(np.full(len(s), 10.0), np.full(len(s), 2.27))),
+    "the same distribution in every row": _normal(
+        lambda s: (np.full(len(s), 10.0), np.full(len(s), 2.27)),
         r"^Where age is .*(?:are|mean is) ([\d.,]+) (?:times )?too (?:high|low)",
         _apart_there,
     ),
