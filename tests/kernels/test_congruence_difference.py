@@ -5,23 +5,13 @@ import pytest
 from scipy.special import ndtri
 from unit_splits import CUBIC, unit_rows
 
-from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Quantiles, Samples, Split, prepare
+from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Quantiles, Samples, prepare
 from congruence.kernels.engine import uncertainty
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import InvalidInputError
 
 SPLITS = 80
-
-
-def simulated(prepared: Split, draw, versions, **options) -> np.ndarray:
-    """(splits, 3): difference, standard error and p-value on each of many splits."""
-    found = []
-    for _ in range(SPLITS):
-        laws = versions()
-        item = prepared.compare(draw(), laws["a"], laws["b"], **options)
-        found.append((item.difference, item.standard_error, item.p_value))
-    return np.array(found)
 
 
 def test_the_difference_is_that_of_the_mean_squares():
@@ -60,38 +50,35 @@ def test_the_standard_error_is_that_of_the_linear_statistic(points):
     assert item.standard_error == pytest.approx(expected, rel=0.1)
 
 
-def test_equally_wrong_normals_are_told_apart_as_often_as_the_level_says():
-    n, rng, zero = 150, np.random.default_rng(4), np.zeros(150)
-    prepared = prepare(unit_rows(n), input_kernel=CUBIC)
-    versions = {"a": Normal(zero + 0.2, zero + 1.0), "b": Normal(zero - 0.2, zero + 1.0)}
-    found = simulated(prepared, lambda: rng.standard_normal(n), lambda: versions, output_kernel=RBF(0.5))
-    assert np.mean(found[:, 2] < 0.05) <= 0.125  # 400 splits: .05; this many: four standard errors above
-    assert np.std(found[:, 0]) == pytest.approx(np.mean(found[:, 1]), rel=0.25)
+def equally_far(kind, x, rng):
+    """Targets of a split and two versions that are as far from their law as each other."""
+    zero, n = np.zeros(len(x)), len(x)
+    if kind == "counts":
+        rate = 4.0 + 2.0 * x[:, 0]
+        return rng.poisson(rate).astype(float), [Poisson(rate * np.exp(sign * 0.1 * x[:, 1])) for sign in (1.0, -1.0)]
+    if kind == "normals":
+        return rng.standard_normal(n), [Normal(zero + shift, zero + 1.0) for shift in (0.2, -0.2)]
+    # Of the truth: the Monte-Carlo term is taken off, so that they differ by their own error alone.
+    members = [Samples(rng.standard_normal((n, size))) for size in (5, 10)]
+    return rng.standard_normal(n), members
 
 
-def test_counts_equally_far_from_the_truth():
-    n, rng = 100, np.random.default_rng(5)
-    x = unit_rows(n)
-    rate = 4.0 + 2.0 * x[:, 0]
+@pytest.mark.parametrize(
+    ("kind", "n", "seed", "kernel", "near"),
+    [("normals", 150, 4, RBF(0.5), 0.25), ("counts", 100, 5, None, 0.25), ("ensembles", 150, 6, RBF(0.5), 0.3)],
+)
+def test_versions_as_far_from_the_truth_are_told_apart_as_often_as_the_level_says(kind, n, seed, kernel, near):
+    rng, x, found = np.random.default_rng(seed), unit_rows(n), []
     prepared = prepare(x, input_kernel=CUBIC)
-    versions = {"a": Poisson(rate * np.exp(0.1 * x[:, 1])), "b": Poisson(rate * np.exp(-0.1 * x[:, 1]))}
-    found = simulated(prepared, lambda: rng.poisson(rate).astype(float), lambda: versions)
-    assert np.mean(found[:, 2] < 0.05) <= 0.125
-    assert np.std(found[:, 0]) == pytest.approx(np.mean(found[:, 1]), rel=0.25)
-
-
-def test_ensembles_of_the_truth_differ_by_their_own_error_alone():
-    # Of five and of ten members: the Monte-Carlo term is taken off, so neither is further from the truth.
-    n, rng = 150, np.random.default_rng(6)
-    prepared = prepare(unit_rows(n), input_kernel=CUBIC)
-
-    def ensembles() -> dict[str, Samples]:
-        return {"a": Samples(rng.standard_normal((n, 5))), "b": Samples(rng.standard_normal((n, 10)))}
-
-    found = simulated(prepared, lambda: rng.standard_normal(n), ensembles, output_kernel=RBF(0.5))
-    assert abs(np.mean(found[:, 0])) < 4.0 * np.std(found[:, 0]) / np.sqrt(SPLITS)
-    assert np.mean(found[:, 2] < 0.05) <= 0.125
-    assert np.std(found[:, 0]) == pytest.approx(np.mean(found[:, 1]), rel=0.3)
+    for _ in range(SPLITS):
+        y, versions = equally_far(kind, x, rng)
+        item = prepared.compare(y, *versions, output_kernel=kernel)
+        found.append((item.difference, item.standard_error, item.p_value))
+    differences, errors, p_values = np.transpose(found)
+    assert np.mean(p_values < 0.05) <= 0.125  # 400 splits: .05; this many: four standard errors above
+    assert np.std(differences) == pytest.approx(np.mean(errors), rel=near)
+    if kind == "ensembles":
+        assert abs(np.mean(differences)) < 4.0 * np.std(differences) / np.sqrt(SPLITS)
 
 
 @pytest.mark.parametrize(("shift", "scale"), [(0.0, 1.0), (0.1, 1.1), (0.8, 0.6)])

@@ -165,10 +165,10 @@ def test_congruence_leaves_open_where_a_target_lies_in_its_cell(truth) -> None:
     p_values, errors = [], []
     for _ in range(splits):
         y = truth.rvs(size=n, random_state=rng)
-        found = [prepared.evaluate(y, law, draws=99) for law in (right, low, close)]
-        p_values.append([*(each.test.p_value for each in found), calibration_test(y, right).p_value])
+        found = [prepared.evaluate(y, law, draws=draws) for law, draws in ((right, 99), (low, 99), (close, 0))]
+        p_values.append([*(each.p_value for each in found[:2]), calibration_test(y, right).p_value])
         errors.append([*(each.mean for each in found), found[0].band.mean])
-    of_right, of_low, _, of_pairs = np.mean(np.array(p_values) <= 0.05, axis=0)
+    of_right, of_low, of_pairs = np.mean(np.array(p_values) <= 0.05, axis=0)
     assert max(of_right, of_pairs) <= 0.15
     assert of_low >= 0.9
     right_error, low_error, close_error, expected = np.mean(errors, axis=0)
