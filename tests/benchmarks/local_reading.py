@@ -23,8 +23,8 @@ from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
 from congruence.kernels.pit import ORDERS
 from congruence.kernels.split import prepare
 
-Fault = tuple[str, str, Callable[[Array, np.random.Generator], tuple[Array, Array, Array, Array]]]
-"""Name, kind, and (x, rng) -> (normal scores z, sign of the fault at each row, true shift, true factor)."""
+Draw = Callable[[Array, np.random.Generator], tuple[Array, Array, Array, Array]]
+"""(x, rng) -> (normal scores z, sign of the fault at each row, true shift, true factor)."""
 
 
 def embedded(x: Array) -> Array:
@@ -46,29 +46,18 @@ def heavy(n: int, rng: np.random.Generator) -> Array:
     return np.asarray(rng.standard_t(3, size=n) / np.sqrt(3.0))
 
 
-def moved(shift: Callable[[Array], Array]) -> Callable[..., tuple[Array, Array, Array, Array]]:
-    def draw(x: Array, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
-        by = shift(x)
-        return rng.normal(size=len(x)) + by, np.sign(by), by, np.ones(len(x))
-
-    return draw
+def moved(shift: Callable[[Array], Array]) -> Draw:
+    return lambda x, rng: (rng.normal(size=len(x)) + shift(x), np.sign(shift(x)), shift(x), np.ones(len(x)))
 
 
-def stretched(factor: Callable[[Array], Array]) -> Callable[..., tuple[Array, Array, Array, Array]]:
-    def draw(x: Array, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
-        by = factor(x)
-        return rng.normal(size=len(x)) * by, np.sign(np.log(by)), np.zeros(len(x)), by
-
-    return draw
+def stretched(factor: Callable[[Array], Array]) -> Draw:
+    return lambda x, rng: (rng.normal(size=len(x)) * factor(x), np.sign(np.log(factor(x))), np.zeros(len(x)), factor(x))
 
 
-def shaped(
-    law: Callable[[int, np.random.Generator], Array], sign: Callable[[Array], Array]
-) -> Callable[..., tuple[Array, Array, Array, Array]]:
+def shaped(law: Callable[[int, np.random.Generator], Array], sign: Callable[[Array], Array]) -> Draw:
     def draw(x: Array, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
         n, by = len(x), sign(x)
-        z = np.where(by == 0.0, rng.normal(size=n), np.where(by == 0.0, 1.0, by) * law(n, rng))
-        return z, by, np.zeros(n), np.ones(n)
+        return np.where(by == 0.0, rng.normal(size=n), by * law(n, rng)), by, np.zeros(n), np.ones(n)
 
     return draw
 
@@ -81,7 +70,7 @@ def uniform(n: int, rng: np.random.Generator) -> Array:
     return np.asarray((rng.random(n) - 0.5) * np.sqrt(12.0))
 
 
-FAULTS: list[Fault] = [
+FAULTS: list[tuple[str, str, Draw]] = [
     ("targets .4 spreads above", "bias", moved(lambda x: np.full(len(x), 0.4))),
     ("rising to .5 above across x", "bias", moved(lambda x: 0.5 * step(x))),
     ("wave of +-.5, either sign", "bias", moved(lambda x: 0.5 * np.sin(1.5 * x[:, 0]))),
