@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import yaml
 from loopback import wait_until
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
-from PIL import Image
+from pictures import saved
 
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.mlflow.identity import run_metrics
@@ -60,9 +59,8 @@ class Stage:
         frame = pd.DataFrame({"image": [_picture(a, rng) for a in angle], "angle": angle, "y": target})
         frame["key"] = [f"row-{number}" for number in range(ROWS)]
         for number, part in enumerate(np.array_split(np.arange(ROWS), FILES)):
-            data = io.BytesIO()
-            frame.iloc[part].to_parquet(data)
-            self.s3().put_object(Bucket=BUCKET, Key=f"data/{name}/{number}.parquet", Body=data.getvalue())
+            data = frame.iloc[part].to_parquet()
+            self.s3().put_object(Bucket=BUCKET, Key=f"data/{name}/{number}.parquet", Body=data)
         return f"s3://{BUCKET}/data/{name}/*.parquet"
 
     def s3(self) -> Any:
@@ -165,9 +163,7 @@ class Stage:
 
 def _picture(angle: float, rng: np.random.Generator) -> bytes:
     pixels = np.clip(40 * angle + 60 + 10 * rng.normal(size=(8, 8)), 0, 255).astype(np.uint8)
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    return data.getvalue()
+    return saved(pixels)
 
 
 def eventually(condition: Callable[[], Any], seconds: float, what: str) -> None:

@@ -134,10 +134,12 @@ def _jsonl(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
     return {"uri": str(folder / "rows.jsonl")}
 
 
-def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+def add(archive: tarfile.TarFile, name: str, content: bytes, **changes: Any) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(content)
-    archive.addfile(member, io.BytesIO(content))
+    for field, value in changes.items():
+        setattr(member, field, value)
+    archive.addfile(member, io.BytesIO(content) if member.isreg() else None)
 
 
 def _tar(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class StackStage(Stage):
         files = {key: self.folder / name for key, name in TLS.items()}
         tls = ["--tls-ca-file", files["ca_file"], "--tls-cert", files["cert_file"], "--tls-key", files["key_file"]]
         encrypted = dask_environment() | {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true"}
-        encoders = str(Path(__file__).parent / "tasks" / "embedding")
+        encoders = str(Path(__file__).parent)
         evaluating = {"PREFECT_HOME": str(self.home / "prefect"), "PREFECT_LOGGING_EXTRA_LOGGERS": "congruence"}
         evaluating |= {**self.known, **WORKER_ENVIRONMENT}
         evaluating["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), encoders]))

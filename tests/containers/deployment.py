@@ -48,7 +48,7 @@ class Deployment:
         changes = {name: dict(limits) for name in self.services}
         changes[CLIENT] = client | limits
         for name in ("worker", "dask-worker", CLIENT):
-            changes[name]["environment"] = {"PYTHONPATH": f"{INSIDE}:{INSIDE}/tasks/embedding"}
+            changes[name]["environment"] = {"PYTHONPATH": INSIDE}
             own = [f"{ROOT / 'tests'}:{INSIDE}:ro", "./evaluations:/evaluations"]
             changes[name]["volumes"] = [*(client["volumes"] if name == CLIENT else []), *own]
         changes[CLIENT]["environment"] |= client["environment"] | {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}

@@ -253,7 +253,7 @@ def _client(engine: Engine, tree: Path, files: Path) -> Iterator[Client]:
     """The exercise's own container on the pods' network: where versions are registered and results are read."""
     infra, secrets = tree / "infra", tree / SECRETS
     variables = yaml.safe_load((infra / "compose.yaml").read_text())["services"]["worker"]["environment"] | {
-        "PYTHONPATH": f"{INSIDE}:{INSIDE}/tasks/embedding",
+        "PYTHONPATH": INSIDE,
         "CONGRUENCE_WEBHOOK_SECRET_FROM_FILE": "/run/secrets/webhook_secret",
     }
     mounts = {files: "/evaluations", ROOT / "tests": INSIDE, infra: "/infra"}

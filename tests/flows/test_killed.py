@@ -22,7 +22,7 @@ from congruence.tasks.runtime.files import ENDING
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 SHARDS = 6
-ENCODER_FOLDER = Path(__file__).parents[1] / "tasks" / "embedding"
+ENCODER_FOLDER = Path(__file__).parents[1]
 Content = Callable[..., dict[str, Any]]
 
 

@@ -94,7 +94,6 @@ def _measured(scale: float, bias: float, rows: int, invalid: int, seed: int) -> 
     )  # fmt: skip
     slices["cce_excess"] = np.sqrt(np.maximum(slices["cce_mean"] ** 2 - slices["cce_noise_floor"] ** 2, 0.0))
     slices.insert(0, "slice", "half")
-    assert result.uncertainty is not None
     influence = result.uncertainty.influence
     keys = scores.loc[valid, "key"].to_numpy()
     metrics = {

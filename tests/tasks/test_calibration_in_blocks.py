@@ -1,7 +1,6 @@
 """Calibration given the input by row blocks: the numbers of the definition, whatever the cuts; faults are found."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +9,14 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import pytest
+from cut_rows import CutRows
 
 from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
-from congruence.kernels.conditional_calibration.prepared import calibrate, prepare_calibration
+from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, calibrate, prepare_calibration
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.conditional_calibration.vector_targets import VECTOR_DRAWS, VECTOR_ROWS, vector_rows
-from congruence.kernels.engine.blocks import LocalPasses
+from congruence.kernels.engine.blocks import Columns, LocalPasses
 from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.pit import pit_values
 from congruence.kernels.protocol import EvaluationProtocol
@@ -33,36 +33,7 @@ N = 3000
 SETTINGS = CalibrationSettings(directions=30, own_directions=10, draws=299)
 
 
-@dataclass(frozen=True)
-class KeptBlocks:
-    """Blocks of arrays in memory, whose passes run here one after the other."""
-
-    x: np.ndarray
-    y: np.ndarray
-    models: dict[str, Distribution]
-    cuts: Sequence[int]
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        return [int(size) for size in np.diff(self.cuts)]
-
-    def inputs(self, block: int) -> np.ndarray:
-        return self.x[self.cuts[block] : self.cuts[block + 1]]
-
-    def targets(self, block: int) -> np.ndarray:
-        return self.y[self.cuts[block] : self.cuts[block + 1]]
-
-    def keys(self, block: int) -> np.ndarray:
-        return np.arange(self.cuts[block], self.cuts[block + 1])
-
-    def weights(self, block: int) -> None:
-        """See RowBlocks."""
-
-    def predictive(self, block: int, version: str) -> Distribution:
-        return self.models[version][slice(self.cuts[block], self.cuts[block + 1])]
-
-
-def split(n: int = N, d: int = 4) -> KeptBlocks:
+def split(n: int = N, d: int = 4) -> CutRows:
     rng = np.random.default_rng(7)
     x = rng.standard_normal((n, d))
     spread = np.exp(0.5 * x[:, 0])
@@ -73,47 +44,40 @@ def split(n: int = N, d: int = 4) -> KeptBlocks:
         "even": Normal(x[:, 1], np.full(n, np.sqrt(np.mean(spread**2)))),
         "members": Samples(x[:, 1:2] + spread[:, None] * rng.standard_normal((n, 9))),
     }
-    return KeptBlocks(x, y, models, (0, 700, 2100, n))
+    return CutRows(x, y, models, cuts=(0, 700, 2100, n))
 
 
 def calibrated(
-    blocks: KeptBlocks, dtype: type = np.float64, protocol: EvaluationProtocol = EXACT, **options: Any
+    blocks: CutRows, dtype: type = np.float64, protocol: EvaluationProtocol = EXACT, **options: Any
 ) -> tuple[dict[str, VersionCalibration], dict[str, dict[str, np.ndarray]]]:
-    parts: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    asked, columns = {"is_scalar": True, "seed": 3, "dtype": dtype, **options}, Columns()
+    found = calibrate(LocalPasses(blocks), len(blocks.x), protocol, list(blocks.models), columns, **asked)
+    return found, {name: columns.of(name) for name in columns.written}
 
-    def write(block: int, version: str, columns: dict[str, np.ndarray]) -> None:
-        parts.setdefault(version, {})[block] = columns
 
-    asked = {"is_scalar": True, "seed": 3, "dtype": dtype, **options}
-    found = calibrate(LocalPasses(blocks), len(blocks.x), protocol, list(blocks.models), write, **asked)
-    columns = {
-        name: {key: np.concatenate([some[block][key] for block in sorted(some)]) for key in some[0]}
-        for name, some in parts.items()
-    }
-    return found, columns
+def held(x: np.ndarray, settings: CalibrationSettings = SETTINGS) -> PreparedCalibration:
+    """The same rows in memory."""
+    system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
+    return prepare_calibration(EXACT.apply(x), **system, settings=settings, seed=3)
 
 
 @pytest.fixture(scope="module")
-def blocks() -> KeptBlocks:
+def blocks() -> CutRows:
     return split()
 
 
 @pytest.fixture(scope="module")
-def made(blocks: KeptBlocks) -> tuple[dict[str, VersionCalibration], dict[str, dict[str, np.ndarray]]]:
+def made(blocks: CutRows) -> tuple[dict[str, VersionCalibration], dict[str, dict[str, np.ndarray]]]:
     return calibrated(blocks, settings=SETTINGS)
 
 
 @pytest.mark.parametrize("cuts", [(0, 700, 2100, N), tuple(range(0, N + 1, 250))])
-def test_memory_and_blocks_of_any_size_give_the_same_numbers(blocks: KeptBlocks, cuts: Any) -> None:
-    settings = SETTINGS
+def test_memory_and_blocks_of_any_size_give_the_same_numbers(blocks: CutRows, cuts: Any) -> None:
     models = {name: blocks.models[name] for name in ("even", "members")}
-    found, columns = calibrated(KeptBlocks(blocks.x, blocks.y, models, cuts), settings=settings)
-    x, keys = EXACT.apply(blocks.x), np.arange(N)
-    held = prepare_calibration(
-        x, input_kernel=EXACT.input_kernel, regularization=EXACT.regularization, settings=settings, seed=3
-    )
+    found, columns = calibrated(CutRows(blocks.x, blocks.y, models, cuts=cuts), settings=SETTINGS)
+    in_memory = held(blocks.x)
     for name, law in models.items():
-        here, there = held.version(blocks.y, law, keys=keys, seed=3), found[name]
+        here, there = in_memory.version(blocks.y, law, keys=np.arange(N), seed=3), found[name]
         assert there.test.null == here.test.null == "exact"
         # Evidence of about 4 in single precision, less a prior of as much: near 0 the digits are those of the evidence.
         assert there.test.statistic == pytest.approx(here.test.statistic, rel=1e-5, abs=4e-6)
@@ -136,43 +100,39 @@ def test_memory_and_blocks_of_any_size_give_the_same_numbers(blocks: KeptBlocks,
         np.testing.assert_allclose(there.curves.upper, here.curves.upper, atol=1e-5)
 
 
-def test_a_version_beside_one_of_counts_has_the_numbers_that_it_has_alone(blocks: KeptBlocks) -> None:
+def test_a_version_beside_one_of_counts_has_the_numbers_that_it_has_alone(blocks: CutRows) -> None:
     """Counts have a null of their own, the others share one with their own directions in it."""
     n, settings = 900, replace(SETTINGS, draws=99)
     x, rate = blocks.x[:n], np.exp(0.4 * blocks.x[:n, 0]) / 3.0
     y = np.random.default_rng(1).poisson(rate).astype(float)
     models: dict[str, Distribution] = {"counts": Poisson(rate), "near": Normal(rate, np.sqrt(rate))}
-    together, _ = calibrated(KeptBlocks(x, y, models, (0, 301, n)), settings=settings)
-    held = prepare_calibration(
-        EXACT.apply(x), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization, settings=settings, seed=3
-    )
+    together, _ = calibrated(CutRows(x, y, models, cuts=(0, 301, n)), settings=settings)
+    in_memory = held(x, settings)
     for name, law in models.items():
-        alone = held.version(y, law, keys=np.arange(n), seed=3).test
+        alone = in_memory.version(y, law, keys=np.arange(n), seed=3).test
         assert together[name].test.statistic == pytest.approx(alone.statistic, rel=1e-4)
         np.testing.assert_allclose(together[name].test.null_statistics, alone.null_statistics, rtol=1e-3, atol=1e-3)
 
 
-def test_keys_are_read_only_where_a_law_jumps(blocks: KeptBlocks) -> None:
-    some = KeptBlocks(blocks.x[:400], blocks.y[:400], {}, (0, 400))
-    with patch.object(KeptBlocks, "keys", side_effect=OSError("keys were read")):
+def test_keys_are_read_only_where_a_law_jumps(blocks: CutRows) -> None:
+    some = CutRows(blocks.x[:400], blocks.y[:400], cuts=(0, 400))
+    with patch.object(CutRows, "keys", side_effect=OSError("keys were read")):
         calibrated(replace(some, models={"even": blocks.models["even"][:400]}), settings=SETTINGS)
         with pytest.raises(OSError, match="keys were read"):
             calibrated(replace(some, models={"members": blocks.models["members"][:400]}), settings=SETTINGS)
 
 
-def test_counts_too_wide_for_a_table_in_one_block_are_scored_alike_in_all(blocks: KeptBlocks) -> None:
+def test_counts_too_wide_for_a_table_in_one_block_are_scored_alike_in_all(blocks: CutRows) -> None:
     n, settings = 900, replace(SETTINGS, draws=99)
     x, rate = blocks.x[:n], np.where(np.arange(n) < 40, 1e7, 3.0)
     y, law = np.random.default_rng(1).poisson(rate).astype(float), Poisson(rate)
-    found, _ = calibrated(KeptBlocks(x, y, {"": law}, (0, 301, n)), settings=settings)
-    held = prepare_calibration(
-        EXACT.apply(x), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization, settings=settings, seed=3
-    ).version(y, law, keys=np.arange(n), seed=3)
-    assert found[""].test.statistic == pytest.approx(held.test.statistic, rel=1e-4)
-    np.testing.assert_allclose(found[""].test.null_statistics, held.test.null_statistics, rtol=1e-3, atol=1e-3)
+    found, _ = calibrated(CutRows(x, y, {"": law}, cuts=(0, 301, n)), settings=settings)
+    there, here = found[""].test, held(x, settings).version(y, law, keys=np.arange(n), seed=3).test
+    assert there.statistic == pytest.approx(here.statistic, rel=1e-4)
+    np.testing.assert_allclose(there.null_statistics, here.null_statistics, rtol=1e-3, atol=1e-3)
 
 
-def test_faults_are_found_and_a_true_version_is_left_alone(blocks: KeptBlocks, made: Any) -> None:
+def test_faults_are_found_and_a_true_version_is_left_alone(blocks: CutRows, made: Any) -> None:
     found, columns = made
     assert found["right"].test.p_value > 0.05
     assert found["members"].test.p_value > 0.05
@@ -193,7 +153,7 @@ def test_faults_are_found_and_a_true_version_is_left_alone(blocks: KeptBlocks, m
     assert not (found["right"].whole(columns["right"]).reading.columns()["calibration_fault"] != "").any()
 
 
-def test_single_precision_counts_and_laws_without_ends(blocks: KeptBlocks) -> None:
+def test_single_precision_counts_and_laws_without_ends(blocks: CutRows) -> None:
     class Endless(Normal):
         def predictive_quantile(self, levels: np.ndarray) -> np.ndarray:
             return np.full((len(self), np.shape(levels)[-1]), np.inf)
@@ -201,13 +161,13 @@ def test_single_precision_counts_and_laws_without_ends(blocks: KeptBlocks) -> No
     rate = np.exp(0.4 * blocks.x[:, 0])
     y = np.random.default_rng(1).poisson(rate).astype(float)
     models: dict[str, Distribution] = {"counts": Poisson(rate), "endless": Endless(rate, np.sqrt(rate))}
-    few = KeptBlocks(blocks.x.astype(np.float32), y, models, blocks.cuts)
+    few = CutRows(blocks.x.astype(np.float32), y, models, cuts=blocks.cuts)
     found, _ = calibrated(few, np.float32, settings=SETTINGS)
     double, _ = calibrated(few, np.float64, settings=SETTINGS)
     assert found["counts"].test.p_value > 0.05
     assert found["counts"].test.by_basis == pytest.approx(double["counts"].test.by_basis, abs=0.1)
     assert "own quantiles" not in found["endless"].test.by_basis
-    same = KeptBlocks(np.ones_like(few.x), y, models, blocks.cuts)
+    same = replace(few, x=np.ones_like(few.x))
     assert set(calibrated(same, np.float32, settings=SETTINGS)[0]["counts"].test.by_basis) <= {
         "constant", "protocol's kernel", "own quantiles",
     }  # fmt: skip
@@ -217,7 +177,6 @@ def test_it_is_kept_with_the_measurement_and_its_columns(made: Any, tmp_path: Pa
     kept: Any = BlockMeasurement(None, calibration=made[0]["even"])
     found = from_bytes(to_bytes(kept))
     assert isinstance(found, BlockMeasurement)
-    assert found.calibration is not None
     assert found.calibration.test.effects == made[0]["even"].test.effects
     address = MeasurementAddress(ObjectStore(str(tmp_path), {}), "measurements/split/version.npz")
     address.write_columns(3, made[1]["even"])  # under a name that a file can have
@@ -226,15 +185,15 @@ def test_it_is_kept_with_the_measurement_and_its_columns(made: Any, tmp_path: Pa
         assert set(columns.files) == set(made[1]["even"])
 
 
-def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks, tmp_path: Path) -> None:
+def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: CutRows, tmp_path: Path) -> None:
     rng, n = np.random.default_rng(2), 240
     x, mean = blocks.x[:n], blocks.x[:n, 1:3]
-    scalar = KeptBlocks(x, blocks.y[:n], {"even": blocks.models["even"][slice(0, n)]}, (0, 100, n))
+    scalar = CutRows(x, blocks.y[:n], {"even": blocks.models["even"][slice(0, n)]}, cuts=(0, 100, n))
     laws: dict[str, Distribution] = {
         "right": MultivariateNormal(mean, np.ones((n, 2))),
         "narrow": MultivariateNormal(mean, np.full((n, 2), 0.5)),
     }
-    vector = KeptBlocks(x, mean + rng.standard_normal((n, 2)), laws, (0, 100, n))
+    vector = CutRows(x, mean + rng.standard_normal((n, 2)), laws, cuts=(0, 100, n))
     asked, accuracy = SimpleNamespace(seed=0, metrics=["cce"]), Accuracy.of(40)
 
     def write(block: int, version: str, columns: dict[str, np.ndarray]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from cut_rows import CutRows
+from readings import Asked
 from scipy.signal import lfilter
 
 import congruence
@@ -29,7 +32,7 @@ from congruence.tasks.scores.points import correlated_rows, dependence_of, score
 from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.summary import remarks, version_metrics
 from congruence.tasks.sentences.calibration import correlation_clause, inference_sentence
-from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.pass_runner import calibration_of
 from congruence.tasks.solving.solve import from_bytes, to_bytes
 
@@ -45,76 +48,58 @@ def hourly(seed: int, rho: float = 0.5) -> np.ndarray:
     return np.asarray(lfilter([1.0], [1.0, -rho], noise))
 
 
-class Blocks:
+@dataclass(frozen=True)
+class Dependent(CutRows):
     """Rows in three blocks, none of which begins where a group does."""
 
-    sizes = (100, 125, 75)
-
-    def __init__(self, y: np.ndarray, dependence: RowDependence, law: Distribution = LAW) -> None:
-        self.y, self.dependence, self.law = y, dependence, law
-
-    def rows(self, block: int) -> slice:
-        start = sum(self.sizes[:block])
-        return slice(start, start + self.sizes[block])
-
-    def inputs(self, block: int) -> np.ndarray:
-        return X[self.rows(block)]
-
-    def targets(self, block: int) -> np.ndarray:
-        return self.y[self.rows(block)]
-
-    def predictive(self, block: int, version: str) -> Distribution:
-        return self.law[self.rows(block)]
-
-    def keys(self, block: int) -> np.ndarray:
-        return np.arange(N)[self.rows(block)]
-
-    def weights(self, block: int) -> None:
-        return None
+    dependence: RowDependence | None = None
 
     def row_dependence(self, block: int) -> RowDependence:
-        return self.dependence.of_rows(self.rows(block))
+        return self.dependence.of_rows(self._of(block))
+
+
+def driver_of(y: np.ndarray, dependence: RowDependence, law: Distribution = LAW) -> Driver:
+    """Of the version ``a``, whose dependent rows have been looked for."""
+    rows = Dependent(X, y, {"a": law}, cuts=(0, 100, 225, N), dependence=dependence)
+    split = Driver(LocalPasses(rows), EXACT)
+    split.look_at(["a"])
+    split.find_dependent_rows(["a"])
+    return split
+
+
+def held(y: np.ndarray, dependence: RowDependence, law: Distribution = LAW, metrics: Any = None) -> VersionMeasurement:
+    """The same in memory."""
+    return measure(Asked(metrics), EXACT, X, y, {"a": law}, keys=np.arange(N), dependence=dependence)["a"]
 
 
 @pytest.mark.parametrize("column", [{"time": np.arange(N)}, {"groups": np.arange(N) // 7}])
 def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.ndarray]) -> None:
     y, dependence = hourly(0) + 0.2, RowDependence.of(N, **column)
-    assert dependence is not None
-    settings = SimpleNamespace(seed=0, metrics=None)
-    held = measure(settings, EXACT, X, y, {"a": LAW}, keys=np.arange(N), dependence=dependence)["a"]
-    split = Driver(LocalPasses(Blocks(y, dependence)), EXACT)  # type: ignore[arg-type]
-    split.look_at(["a"])
-    split.find_dependent_rows(["a"])
+    here, split = held(y, dependence), driver_of(y, dependence)
     solved = split.solve(Ask(["a"]), N, lambda *_: None)
     found = split.finish(solved, lambda *_: None)["a"]
     calibration = calibration_of(split, ["a"], lambda *_: None, split.run)["a"]
-    assert held.test is not None
-    assert held.calibration is not None
-    assert found.test is not None
-    assert held.expected is not None
-    assert (found.test.p_value, found.test.blocks) == (held.test.p_value, held.test.blocks)
-    assert found.uncertainty.standard_error == pytest.approx(held.result.standard_error, rel=1e-3)
-    assert (found.band.low, found.band.high) == pytest.approx((held.expected.low, held.expected.high), rel=1e-3)
-    assert calibration.test.p_value == held.calibration.test.p_value
-    assert calibration.test.null == held.calibration.test.null == "blocks"
-    bias, other = calibration.test.effects["bias"], held.calibration.test.effects["bias"]
+    assert (found.test.p_value, found.test.blocks) == (here.test.p_value, here.test.blocks)
+    assert found.uncertainty.standard_error == pytest.approx(here.result.standard_error, rel=1e-3)
+    assert (found.band.low, found.band.high) == pytest.approx((here.expected.low, here.expected.high), rel=1e-3)
+    assert calibration.test.p_value == here.calibration.test.p_value
+    assert calibration.test.null == here.calibration.test.null == "blocks"
+    bias, other = calibration.test.effects["bias"], here.calibration.test.effects["bias"]
     assert (bias.low, bias.high) == pytest.approx((other.low, other.high), abs=1e-4)
-    assert "asymptotic in" in inference_sentence(held.result.inference)
+    assert "asymptotic in" in inference_sentence(here.result.inference)
 
 
 def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
     dependence = RowDependence.of(N, groups=np.arange(N) // 100)
-    settings = SimpleNamespace(seed=0, metrics=None)
-    found = from_bytes(to_bytes(measure(settings, EXACT, X, hourly(0), {"a": LAW}, dependence=dependence)["a"]))
+    found = from_bytes(to_bytes(held(hourly(0), dependence)))
     assert (found.test, found.calibration, found.expected) == (None, None, None)
     assert "3 groups among 300 rows" in inference_sentence(found.result.inference)
 
 
 def test_where_one_group_holds_half_of_the_rows_nothing_has_an_interval_and_tests_go_on() -> None:
     dependence = RowDependence.of(N, groups=np.r_[np.zeros(N // 2), 1 + np.arange(N // 2) // 10])
-    assert dependence is not None
     y, asked = hourly(0), ("cce", "congruence_test", "crps", "nll", "coverage")
-    found = measure(SimpleNamespace(seed=0, metrics=asked), EXACT, X, y, {"a": LAW}, dependence=dependence)["a"]
+    found = held(y, dependence, metrics=asked)
     rows = Rows(score_points(found, Rows({}, y, LAW)), y, LAW, dependence=dependence)
     metrics, _ = version_metrics(asked, rows, found)
     assert metrics["largest_block"].value == 0.5
@@ -126,11 +111,7 @@ def test_where_one_group_holds_half_of_the_rows_nothing_has_an_interval_and_test
 def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_blocks() -> None:
     y, law = (np.arange(N) % 90 == 0) * 1.0, Poisson(np.full(N, 0.02))
     dependence = RowDependence.of(N, groups=np.arange(N) // 20)
-    assert dependence is not None
-    found = measure(SimpleNamespace(seed=0, metrics=None), EXACT, X, y, {"a": law}, dependence=dependence)["a"]
-    split = Driver(LocalPasses(Blocks(y, dependence, law)), EXACT)  # type: ignore[arg-type]
-    split.look_at(["a"])
-    split.find_dependent_rows(["a"])
+    found, split = held(y, dependence, law), driver_of(y, dependence, law)
     for inference in (found.result.inference, split.dependent["a"].inference):
         assert "4 of 15 groups hold a target other than 0" in inference_sentence(inference)
     assert (found.test, found.calibration, found.expected) == (None, None, None)
@@ -139,13 +120,9 @@ def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_block
 def test_vector_targets_are_tested_by_their_groups() -> None:
     law, groups = MultivariateNormal(np.zeros((N, 2)), np.ones((N, 2))), RowDependence.of(N, groups=np.arange(N) // 10)
     y = np.column_stack([hourly(0), hourly(1)])
-    found = measure(SimpleNamespace(seed=0, metrics=["calibration"]), EXACT, X, y, {"a": law}, dependence=groups)
-    calibration = found["a"].calibration
-    assert calibration is not None
+    calibration = held(y, groups, law, ["calibration"]).calibration
     assert (calibration.test.null, calibration.test.blocks) == ("blocks", 30)
-    split = Driver(LocalPasses(Blocks(y, groups, law)), EXACT)  # type: ignore[arg-type]
-    split.look_at(["a"])
-    split.find_dependent_rows(["a"])
+    split = driver_of(y, groups, law)
     same = calibration_of(split, ["a"], lambda *_: None, split.run)["a"]
     assert same.test.p_value == pytest.approx(calibration.test.p_value, abs=0.02)
     assert same.test.blocks == 30
@@ -199,7 +176,6 @@ def test_no_version_is_called_wrong_by_p_values_that_do_not_hold() -> None:
 
 def test_correlation_is_said_first() -> None:
     found = with_inference(WhatIsWrong((), pd.DataFrame()), None, Correlation("time", 0.6, 0.001, True))
-    assert found is not None
     assert found.sentences[0].startswith("Rows are correlated (lag 1: 0.6)")
 
 
@@ -214,8 +190,6 @@ def test_a_preview_judges_by_blocks_and_holds_out_rows_that_depend_on_none_of_th
     assert not set(fitted) & set(judged)
     assert column == "row_group" or judged.min() - fitted.max() >= N // FEWEST_BLOCKS
     tried, alone = (preview(EXACT, each[chosen], X[chosen], half) for each in (rows, Rows({}, rows.targets, LAW)))
-    assert alone is not None
-    assert tried is not None
     found, without = ({row.name: row for row in each.table} for each in (tried, alone))
     assert found["NLL"].now == without["NLL"].now
     assert found["NLL"].error != without["NLL"].error

@@ -191,7 +191,6 @@ def test_a_true_version_is_told_nothing_of(y: np.ndarray) -> None:
     assert metrics.get("masses_p_value", MetricValue(1.0)).value > 0.05
     assert len(found.sentences) == 1
     assert found.sentences[0].startswith("No fault found in 800 rows")
-    assert found.p_value is not None
     assert verdict_of({PLACES_P_VALUE: MetricValue(found.p_value)}).state == "no fault found"
     assert set(found.places["fault"]) == {""}
     assert found.segments == ()
@@ -427,7 +426,6 @@ def test_a_second_fault_is_one_that_the_targets_themselves_have() -> None:
     rate = np.exp(2.0 + 0.3 * x[:, 0])
     y = rng.negative_binomial(4, 4 / (4 + rate)).astype(float)
     scores = JumpScores.of(y, Poisson(rate))
-    assert scores is not None
     sizes = TargetRows(y, rate, np.sqrt(rate), pit_values(y, Poisson(rate), seed=0))
     clause = group_finding(group_reading(scores), "", "", sizes).clause
     assert clause.startswith("the predicted spread is too small by a factor of")
@@ -445,7 +443,6 @@ def test_a_slice_whose_spread_is_wrong_is_told_beside_a_large_shift_of_all_rows(
     assert re.match(r"Predictions are 1\.[56]\d* too high on average \(", said[0])
     second = next(each for each in said[1:] if each.startswith("Where city is b ("))
     factor = re.search(r"; the targets also spread wider than predicted, by a factor of ([\d.]+)\.$", second)
-    assert factor is not None
     assert float(factor[1]) == pytest.approx(2.0, rel=0.1)
     assert said[-1] == "2 of 3 places share the overall fault."
     right = read_versions(x, y, {"v": Normal(x[:, 0] + 1.6, np.ones(1500))}, slices=slices, features=slices)["v"]
@@ -471,7 +468,6 @@ def test_readings_of_counts_take_no_random_numbers_and_keep_their_level(law: Dis
     values = []
     for _ in range(200):
         jumps = JumpScores.of(law.sample(1, seed=rng)[:, 0], law)
-        assert jumps is not None
         values += group_reading(jumps).order_p_values.tolist()
     assert 0.025 < np.mean(np.array(values) < 0.05) < 0.08
     assert np.mean(values) == pytest.approx(0.5, abs=0.055)

@@ -27,8 +27,6 @@ ROOT = PROVE.parents[2]
 
 def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, PROVE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     sys.modules[name] = made  # its dataclasses ask for it
     spec.loader.exec_module(made)

@@ -99,12 +99,9 @@ def evaluations(metric: Metric) -> list[Evaluation]:
 
 def test_it_is_computed_logged_and_shown(evaluations: list[Evaluation], tmp_path: Path) -> None:
     truth = evaluations[0]
-    assert truth.predictive is not None
     scores = interval_score(truth.targets, truth.predictive, 0.9)
     value = truth.metrics[NAME]
     assert value.value == pytest.approx(scores.mean())
-    assert value.low is not None
-    assert value.high is not None
     assert value.low < value.value < value.high
     assert list(truth.slices)[-1] == NAME
     np.testing.assert_allclose(points_table(truth, 5)[NAME].iloc[0], truth.scores.sort_values("cce")[NAME].iloc[-1])
@@ -124,8 +121,6 @@ def test_it_may_be_asked_for_and_is_explained() -> None:
         asked.validate_python("winklr")
     path = Path(__file__).parents[2] / "docs" / "references.py"
     spec = importlib.util.spec_from_file_location("references", path)
-    assert spec is not None
-    assert spec.loader is not None
     references = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(references)
     row = f"| `{NAME}` | headline | Winkler 90 % | unit of the target | lower | Mean interval score"

@@ -94,7 +94,6 @@ def test_the_numbers_are_those_of_the_pipeline(tmp_path: Path, tracking: Trackin
         frame, "y", narrow(frame), inputs=["a", "b", "c"], slices=["place"], **design, progress=False
     )
     assert outcome.error is None
-    assert outcome.run_id is not None
     assert set(found.metrics) == set(outcome.metrics)
     for name, metric in outcome.metrics.items():
         for bound in ("value", "low", "high"):

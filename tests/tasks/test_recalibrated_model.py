@@ -219,7 +219,6 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     rows = Rows({}, y, law)
     chosen, half = rows_to_try(rows)
     tried = preview(EXACT, rows[chosen], x[chosen], half)
-    assert tried is not None
     assert tried.rows + tried.fitted_on == 700
     table = {row.name: row for row in tried.table}
     assert list(table) == ["NLL", "CRPS", "CCE", "MAE", "calibration p"]

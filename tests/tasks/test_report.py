@@ -49,7 +49,6 @@ class Page(HTMLParser):
         self._within = ""
         self.feed(page)
         found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-        assert found is not None
         self.data: dict[str, Any] = json.loads(found.group(1))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -197,7 +196,6 @@ def test_a_sentence_selects_the_places_that_it_names() -> None:
     )
     assert named == {"any": [[{"column": "calibration_region", "value": "age mostly up to 30"}]]}
     right = of_sentence("In 2 of 3 regions no fault was found.", places, known, True)
-    assert right is not None
     assert len(right["any"]) == 2
     everywhere = of_sentence("The predictions are wrong: over all rows, too narrow.", places, known, True)
     assert everywhere == {"any": [[{"column": "calibration_fault", "not": ""}]]}
@@ -229,7 +227,6 @@ def test_advice_is_what_helps_on_held_out_rows() -> None:
     assert advised({}) == "bring more rows"
     found = wrong | {"row_correlation": MetricValue(0.6)}
     correlated = advise(verdict_of(found), found)
-    assert correlated is not None
     assert "time:" in correlated.reason
 
 
@@ -434,7 +431,6 @@ def test_the_report_of_counts_shows_features_totals_zeros_and_the_logged_name(co
     ):
         assert words in page
     data = report_data(counted)
-    assert data.totals is not None
     assert data.totals.whole["ratio"] == counted.targets.sum() / counted.predictive.mean().sum()
     y, mean = counted.targets, counted.predictive.mean()
     terms = np.where(y > 0, y * np.log(np.maximum(y, 1.0) / mean), 0.0) - (y - mean)

@@ -2,14 +2,14 @@
 
 import os
 import signal
-from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cut_rows import CutRows
 
 from congruence.kernels import (
     RBF,
@@ -42,37 +42,16 @@ COLUMNS = ("cce", "noise_floor", "p_value", "statistic", "influence", "influence
 
 
 @dataclass(frozen=True)
-class HeldBlocks:
-    """Blocks of arrays in memory."""
+class FatalRows(CutRows):
+    """The second block ends the process that reads it, as long as a file is there."""
 
-    x: np.ndarray
-    y: np.ndarray
-    models: dict[str, Distribution]
-    cuts: Sequence[int]
-    fatal: Path | None = field(default=None)
-    counts: np.ndarray | None = field(default=None)
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        return [int(size) for size in np.diff(self.cuts)]
+    fatal: Path | None = None
 
     def inputs(self, block: int) -> np.ndarray:
         if self.fatal is not None and block == 1 and self.fatal.exists():
             self.fatal.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self.x[self._rows(block)]
-
-    def targets(self, block: int) -> np.ndarray:
-        return self.y[self._rows(block)]
-
-    def weights(self, block: int) -> np.ndarray | None:
-        return None if self.counts is None else self.counts[self._rows(block)]
-
-    def predictive(self, block: int, version: str) -> Distribution:
-        return self.models[version][self._rows(block)]
-
-    def _rows(self, block: int) -> slice:
-        return slice(self.cuts[block], self.cuts[block + 1])
+        return super().inputs(block)
 
 
 @dataclass(frozen=True)
@@ -85,7 +64,7 @@ class Written:
         for name, values in columns.items():
             np.save(self.folder / f"{version}-{name}-{block}.npy", values)
 
-    def column(self, version: str, name: str, blocks: HeldBlocks) -> np.ndarray:
+    def column(self, version: str, name: str, blocks: CutRows) -> np.ndarray:
         filled = [block for block, size in enumerate(blocks.sizes) if size]
         return np.concatenate([np.load(self.folder / f"{version}-{name}-{block}.npy") for block in filled])
 
@@ -128,17 +107,18 @@ def version(family: str, mean: np.ndarray, y: np.ndarray) -> Distribution:
     }[family]
 
 
-def measured(client, blocks: HeldBlocks, folder: Path, *, protocol=EXACT, landmarks=60, seed=0, **kwargs):
+def true(x: np.ndarray, y: np.ndarray, mean: np.ndarray, *cuts: int) -> CutRows:
+    """Rows with the version that is right, in blocks between ``cuts``: two halves by default."""
+    n = len(y)
+    return CutRows(x, y, {"a": Normal(mean, np.ones(n))}, cuts=cuts or (0, n // 2, n))
+
+
+def measured(client, blocks: CutRows, folder: Path, *, protocol=EXACT, accuracy=None, metrics=None, **kwargs):
+    """What is found of each version, by 60 landmarks if nothing else is asked for."""
     folder.mkdir(exist_ok=True)
-    accuracy = Accuracy.of(landmarks)
-    names = list(blocks.models)
-    settings = SimpleNamespace(seed=seed, metrics=None)
-    given = client, blocks, settings, protocol, names, Written(folder)
-    return found_by(measure_blocks(*given, accuracy=accuracy, **kwargs))
-
-
-def found_by(measured):
-    return {name: each.found for name, each in measured.items()}
+    given = client, blocks, SimpleNamespace(seed=0, metrics=metrics), protocol, list(blocks.models), Written(folder)
+    found = measure_blocks(*given, accuracy=accuracy or Accuracy.of(60), **kwargs)
+    return {name: each.found for name, each in found.items()}
 
 
 def bits(run) -> list[object]:
@@ -157,7 +137,7 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n,
     x, y, mean = split(n)
     y = np.maximum(np.round(y), 0.0) if family == "counts" else y
     model = version(family, mean, y)
-    blocks = HeldBlocks(x, y, {"a": model}, [0, 700, 700, 3111, n], counts=weights)
+    blocks = CutRows(x, y, {"a": model}, weights, cuts=[0, 700, 700, 3111, n])
     run = measured(threads, blocks, tmp_path / "columns", draws=99)
     said, written = run["a"], Written(tmp_path / "columns")
 
@@ -191,7 +171,6 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n,
     assert (said.band.mean, said.band.low, said.band.high) == pytest.approx(
         (there.mean, there.low, there.high), rel=1e-5
     )
-    assert said.test is not None
     assert (said.test.statistic, said.test.p_value) == pytest.approx((test.statistic, test.p_value), rel=1e-5)
     np.testing.assert_allclose(said.test.null_statistics, test.null_statistics, rtol=1e-5)
     # A point's count may move by one where a drawn statistic is the observed one up to rounding.
@@ -206,7 +185,7 @@ def test_numbers_do_not_depend_on_cuts_or_workers(processes, tmp_path):
     runs, columns = [], []
     even = [0, 1000, 2000, 3000, n]
     for number, (threads, cuts) in enumerate([(1, even), (0, even), (2, [0, 17, 1024, 1025, 4000, n])]):
-        blocks, folder = HeldBlocks(x, y, models, cuts), tmp_path / str(number)
+        blocks, folder = CutRows(x, y, models, cuts=cuts), tmp_path / str(number)
         started = dask_client(ClusterSettings(kind="threads", workers=threads)) if threads else nullcontext(processes)
         with started as client:
             runs.append(measured(client, blocks, folder, draws=49))
@@ -229,8 +208,7 @@ def test_a_lost_worker_costs_its_own_blocks(processes, tmp_path):
     n = 2000
     x, y, mean = split(n)
     fatal = tmp_path / "fatal"
-    cuts = [0, 500, 1000, 1500, n]
-    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(n))}, cuts)
+    blocks = FatalRows(x, y, {"a": Normal(mean, np.ones(n))}, cuts=[0, 500, 1000, 1500, n])
     whole = measured(processes, blocks, tmp_path / "whole", draws=19)
     fatal.touch()
     again = measured(processes, replace(blocks, fatal=fatal), tmp_path / "again", draws=19)
@@ -240,15 +218,12 @@ def test_a_lost_worker_costs_its_own_blocks(processes, tmp_path):
 
 def test_a_sample_of_the_rows_says_with_how_many_landmarks_to_begin(threads, tmp_path, monkeypatch):
     x, y, mean = split(3000, d=4)
-    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
+    blocks = true(x, y, mean)
 
-    def run(accuracy):
+    def run(accuracy, blocks=blocks):
         said: list[str] = []
-        settings = SimpleNamespace(seed=0, metrics=["cce_mean"])
-        found = measure_blocks(
-            threads, blocks, settings, EXACT, ["a"], Written(tmp_path), accuracy=accuracy, announce=said.append
-        )
-        return found["a"].found, sum(" rows in " in line for line in said)
+        found = measured(threads, blocks, tmp_path, accuracy=accuracy, metrics=["cce_mean"], announce=said.append)
+        return found["a"], sum(" rows in " in line for line in said)
 
     accuracy = Accuracy(first=10, largest=400, exact_rows=0)
     every, tries = run(accuracy)
@@ -261,9 +236,8 @@ def test_a_sample_of_the_rows_says_with_how_many_landmarks_to_begin(threads, tmp
     rare = np.zeros(3000)
     seen = stream(0, "rows of a first try").choice(3000, 500, replace=False)
     rare[np.setdiff1d(np.arange(3000), seen)[:2]] = 1.0
-    blocks = HeldBlocks(x, rare, {"a": Poisson(np.full(3000, 1e-3))}, [0, 1500, 3000])
-    assert run(Accuracy(first=40, largest=80, exact_rows=0))[0].landmarks
-    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
+    counts = replace(blocks, y=rare, models={"a": Poisson(np.full(3000, 1e-3))})
+    assert run(Accuracy(first=40, largest=80, exact_rows=0), counts)[0].landmarks
     # Out of reach is seen on the sample, too, and the answer is that of the last try that was worth it.
     hopeless = Accuracy(share=1e-9, first=4, largest=16, exact_rows=0)
     far, straight = run(hopeless)
@@ -272,20 +246,9 @@ def test_a_sample_of_the_rows_says_with_how_many_landmarks_to_begin(threads, tmp
 
 def test_landmarks_are_doubled_until_the_certificate_holds(threads, tmp_path):
     x, y, mean = split(3000, d=4)
-    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
-    said: list[str] = []
-    run = found_by(
-        measure_blocks(
-            threads,
-            blocks,
-            SimpleNamespace(seed=0, metrics=["cce_mean"]),
-            EXACT,
-            ["a"],
-            Written(tmp_path),
-            accuracy=Accuracy(first=20, largest=400, exact_rows=0),  # the kernel's rank is 35
-            announce=said.append,
-        )
-    )
+    blocks, said = true(x, y, mean), list[str]()
+    accuracy = Accuracy(first=20, largest=400, exact_rows=0)  # the kernel's rank is 35
+    run = measured(threads, blocks, tmp_path, accuracy=accuracy, metrics=["cce_mean"], announce=said.append)
     assert run["a"].share <= 1e-3
     assert 20 < run["a"].landmarks <= 40
     assert "20 landmarks" in said[0]
@@ -295,7 +258,7 @@ def test_landmarks_are_doubled_until_the_certificate_holds(threads, tmp_path):
     bound = run["a"].certificate.in_mean
     assert bound <= 1e-3 * mean_cce
     assert abs(run["a"].mean - mean_cce) <= bound
-    few = measured(threads, blocks, tmp_path, landmarks=12, draws=9)
+    few = measured(threads, blocks, tmp_path, accuracy=Accuracy.of(12), draws=9)
     assert few["a"].share > 1e-3
 
 
@@ -304,7 +267,7 @@ def test_output_scales_are_those_of_a_split_in_memory(threads, tmp_path, scale):
     n = 3000
     x, y, mean = split(n, d=4)
     protocol = replace(EXACT, output_scale=scale)
-    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(n))}, [0, 1000, n])
+    blocks = true(x, y, mean, 0, 1000, n)
     run = measured(threads, blocks, tmp_path, protocol=protocol, draws=19)
     driver = HeldSplit(x.astype(float), y).driver(protocol, blocks.models, 0)
     there = driver.solve(Ask(["a"], tested=False), 60, Columns()).answers[0].version.kernel.describe()
@@ -320,7 +283,7 @@ def test_vector_targets_by_features_whose_error_is_measured_on_all(threads, tmp_
     x, _, mean = split(n, d=4)
     y = np.random.default_rng(3).normal(np.stack([mean, -mean], axis=1), 1.0)
     model = MultivariateNormal(np.stack([mean, -mean], axis=1), np.ones((n, 2)))
-    blocks = HeldBlocks(x, y, {"a": model}, [0, 1000, n])
+    blocks = CutRows(x, y, {"a": model}, cuts=[0, 1000, n])
     said = measured(threads, blocks, tmp_path / "near", draws=19)["a"]
     held = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1, landmarks=60)
     there = held.evaluate(y, {"a": model}, draws=0)["a"]
@@ -349,23 +312,17 @@ def test_random_numbers_belong_to_rows():
 def test_bad_rows_are_named_by_their_place_in_the_split(threads, tmp_path):
     n = 400
     x, y, mean = split(n)
-    model = {"a": Normal(mean, np.ones(n))}
-    bad = x.copy()
-    bad[321, 2] = np.nan
-    with pytest.raises(InvalidInputError, match="row 321 is not finite"):
-        measured(threads, HeldBlocks(bad, y, model, [0, 200, n]), tmp_path)
-    bad = x.copy()
-    bad[207] = 0.0
-    with pytest.raises(InvalidInputError, match="row 207 is all zeros"):
-        measured(threads, HeldBlocks(bad, y, model, [0, 200, n]), tmp_path)
-    wrong = y.copy()
-    wrong[250] = np.inf
-    with pytest.raises(InvalidInputError, match="begins at row 200"):
-        measured(threads, HeldBlocks(x, wrong, model, [0, 200, n]), tmp_path)
-    with pytest.raises(InvalidInputError, match="gamma"):
-        measured(threads, HeldBlocks(x, np.ones(n), model, [0, 200, n]), tmp_path)
-    with pytest.raises(InvalidInputError, match="samples"):
-        measured(threads, HeldBlocks(x, y, model, [0, 200, n]), tmp_path, protocol=PREPRINT)
+    absent, zeros, wrong = x.copy(), x.copy(), y.copy()
+    absent[321, 2], zeros[207], wrong[250] = np.nan, 0.0, np.inf
+    for changes, asked, said in (
+        ({"x": absent}, {}, "row 321 is not finite"),
+        ({"x": zeros}, {}, "row 207 is all zeros"),
+        ({"y": wrong}, {}, "begins at row 200"),
+        ({"y": np.ones(n)}, {}, "gamma"),
+        ({}, {"protocol": PREPRINT}, "samples"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            measured(threads, replace(true(x, y, mean), **changes), tmp_path, **asked)
 
 
 def test_long_splits_go_by_row_blocks():
@@ -388,11 +345,9 @@ def test_the_tiled_factor_gives_the_exact_answer(threads, tmp_path, weighted):
     n = 500
     x, y, mean = split(n)
     weights = mean_one(np.random.default_rng(9).exponential(size=n), n) if weighted else None
-    blocks = HeldBlocks(x, y, {"a": Normal(mean + 0.2, np.ones(n))}, [0, 200, n], counts=weights)
-    settings, protocol = SimpleNamespace(seed=0, metrics=None), replace(EXACT, regularization=1e-3)
-    given = threads, blocks, settings, protocol, ["a"], Written(tmp_path)
-    tiled = TiledCholesky(threads, tile_rows=128)
-    measure_blocks(*given, accuracy=Accuracy.exact(), draws=19, factorize=tiled)
+    blocks = CutRows(x, y, {"a": Normal(mean + 0.2, np.ones(n))}, weights, cuts=[0, 200, n])
+    protocol, tiled = replace(EXACT, regularization=1e-3), TiledCholesky(threads, tile_rows=128)
+    measured(threads, blocks, tmp_path, protocol=protocol, accuracy=Accuracy.exact(), draws=19, factorize=tiled)
     held = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=1e-3, weights=weights)
     exact = held.evaluate(y, blocks.models, draws=19)["a"]
     values = Written(tmp_path).column("a", "cce", blocks)
@@ -400,11 +355,9 @@ def test_the_tiled_factor_gives_the_exact_answer(threads, tmp_path, weighted):
 
 
 def test_a_factor_that_does_not_fit_is_refused_with_numbers(threads, tmp_path):
-    x, y, mean = split(300)
-    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(300))}, [0, 300])
-    given = threads, blocks, SimpleNamespace(seed=0, metrics=None), EXACT, ["a"], Written(tmp_path)
+    blocks, tiled = true(*split(300), 0, 300), TiledCholesky(threads, memory_bytes=1000)
     with pytest.raises(BudgetError, match=r"n = 300 needs .* GiB on the workers"):
-        measure_blocks(*given, accuracy=Accuracy.exact(), factorize=TiledCholesky(threads, memory_bytes=1000))
+        measured(threads, blocks, tmp_path, accuracy=Accuracy.exact(), factorize=tiled)
 
 
 def test_further_landmarks_are_tried_as_long_as_they_promise_to_be_enough():
@@ -428,14 +381,10 @@ def test_landmarks_that_span_the_kernel_are_taken_in_double_precision_where_sing
 ):
     monkeypatch.setattr(block_driver, "EXACT_ROWS", 500)
     x, y, mean = split(3000, d=2)
-    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
-    told: list[str] = []
-    found = measure_blocks(
-        threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
-        accuracy=Accuracy(share=5e-6, first=32, largest=256, exact_rows=0), announce=told.append,
-    )  # fmt: skip
+    accuracy, told = Accuracy(share=5e-6, first=32, largest=256, exact_rows=0), list[str]()
+    asked = {"accuracy": accuracy, "metrics": ["cce_mean"], "announce": told.append}
+    result = measured(threads, true(x, y, mean), tmp_path, **asked)["a"]
     assert "span the kernel, so once more in double precision" in told[-1]
-    result = found["a"].found
     assert result.share <= 5e-6
     exact = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel)
     errors = exact.conditional_congruence_error(y, Normal(mean, np.ones(3000)))
@@ -443,12 +392,8 @@ def test_landmarks_that_span_the_kernel_are_taken_in_double_precision_where_sing
 
 
 def test_landmarks_that_span_the_kernel_already_are_tried_once(threads, tmp_path):
-    x, y, mean = split(3000, d=2)  # a cubic polynomial of two features has ten dimensions
-    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
-    told: list[str] = []
-    measure_blocks(
-        threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
-        accuracy=Accuracy(share=1e-15, first=32, largest=256, exact_rows=0), announce=told.append,
-    )  # fmt: skip
+    blocks = true(*split(3000, d=2))  # a cubic polynomial of two features has ten dimensions
+    accuracy, told = Accuracy(share=1e-15, first=32, largest=256, exact_rows=0), list[str]()
+    measured(threads, blocks, tmp_path, accuracy=accuracy, metrics=["cce_mean"], announce=told.append)
     assert len(told) == 2
     assert "further landmarks would not reach" in told[-1]

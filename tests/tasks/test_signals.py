@@ -52,7 +52,6 @@ class Command:
             [*before, sys.executable, "-c", COMMAND, str(mark), how],
             stdout=subprocess.PIPE, stderr=terminal or subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
-        assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
         self.tree = psutil.Process(self.process.pid).children(recursive=True)
         self.work = self.tree[0].pid if before and before[0] == "unshare" else self.process.pid

@@ -130,8 +130,6 @@ def test_faults_that_are_there_are_named_and_no_others(evaluations: dict[str, Ev
     assert "the predicted spread is too large by a factor of 2" in regional
     assert "In the region where income is mostly between" in regional
     right, homoscedastic = evaluations["right"], evaluations["homoscedastic"]
-    assert right.wrong is not None
-    assert homoscedastic.wrong is not None
     assert set(right.scores["calibration_fault"]) == {""}
     assert {"predicted spread too small", "predicted spread too large"} <= set(homoscedastic.wrong.places["fault"])
 
@@ -172,8 +170,6 @@ def test_effects_are_logged_with_intervals_and_meanings(evaluations: dict[str, E
     for found in evaluations.values():
         for order in ("bias", "spread", "skew", "tails"):
             metric = found.metrics[f"calibration_effect_{order}"]
-            assert metric.low is not None
-            assert metric.high is not None
             assert 0.0 <= metric.low <= metric.value <= metric.high
             assert metric_of(f"calibration_effect_{order}").reading
         assert metric_of("calibration_p_value").reading
@@ -198,8 +194,6 @@ def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]
 
 def test_the_pit_interpreter_reads_slices_and_regions(evaluations: dict[str, Evaluation]) -> None:
     homoscedastic, right = evaluations["homoscedastic"].wrong, evaluations["right"].wrong
-    assert homoscedastic is not None
-    assert right is not None
     said = homoscedastic.places.loc[homoscedastic.places["fault"] == "predicted spread too small", "pit"]
     assert said.str.contains("too narrow").any()
     assert set(right.places["pit"]) <= {"no evidence of miscalibration", "abstained", ""}
@@ -224,7 +218,6 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
     said = {}
     for name, law in laws.items():
         calibration = found[name].calibration
-        assert calibration is not None
         assert calibration.columns() == {}
         metrics = calibration_metrics(calibration.test)
         assert list(metrics) == ["calibration_p_value"]
@@ -237,7 +230,6 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
     assert "199 simulations" in said["narrow"].method
     kept = from_bytes(to_bytes(found["narrow"]))
     assert isinstance(kept, VersionMeasurement)
-    assert kept.calibration is not None
     assert kept.calibration.reading is None
     assert kept.calibration.test.by_order == found["narrow"].calibration.test.by_order
 
@@ -258,7 +250,6 @@ def test_a_gate_holds_effects_to_a_limit(evaluations: dict[str, Evaluation]) -> 
     assert apply_gate(narrow, None, gate).outcome == "failed"
     compared = compare_pair(right, narrow, resamples=100).differences["calibration_effect_spread"]
     assert compared.high < 0.0
-    assert compared.p_value is not None
     assert compared.p_value < 1e-6
     assert not [name for name in compare_pair(right, right, resamples=100).differences.values() if name.difference]
     against = GateSettings(baseline="1", not_worse_on=["calibration_effect_spread"])
@@ -278,7 +269,6 @@ def test_a_gate_fails_a_version_that_is_wrong_in_a_large_slice(
         "no slice of more than 0 % of the rows is named wrong"
     ]
     (check,) = apply_gate(as_compared(narrow), None, none).checks
-    assert narrow.wrong is not None
     largest = narrow.wrong.named()[0]
     assert check.outcome == "failed"
     assert f"{largest.place}: {largest.fault} ({largest.rows:,} rows)" in check.reason
@@ -305,7 +295,6 @@ def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
             warnings.simplefilter("ignore")
             found = measure(Asked(SENTENCES), EXACT, x, Y[:rows], {"": law})[""]
         calibration = found.calibration
-        assert calibration is not None
         assert 0.0 < calibration.test.p_value <= 1.0
         assert "own quantiles" not in calibration.test.by_basis
         metrics = calibration_metrics(calibration.test)

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from pictures import noise, saved
 
 from congruence.tasks.data.settings import SplitSettings
 
 
-def _jpeg(number: int) -> bytes:
-    pixels = np.random.default_rng(number).integers(0, 256, (12, 12, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "JPEG", quality=90)
-    return stream.getvalue()
-
-
 @pytest.fixture(scope="session")
 def jpegs() -> list[bytes]:
-    return [_jpeg(number) for number in range(300)]
-
-
-@pytest.fixture(scope="session")
-def embed_process() -> ModuleType:
-    """The embedding script as a module: its encoder and how it embeds."""
-    path = Path(__file__).with_name("embed_process.py")
-    spec = importlib.util.spec_from_file_location("embed_process", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return [saved(noise(12, 12, number), "JPEG", quality=90) for number in range(300)]
 
 
 @pytest.fixture
@@ -63,17 +39,8 @@ def image_split(tmp_path: Path, rows: Callable[[int], pd.DataFrame]) -> Callable
     def write(count: int, folder: str = "split", frame: pd.DataFrame | None = None, **changes: object) -> SplitSettings:
         path = tmp_path / folder
         path.mkdir(exist_ok=True)
-        pq.write_table(
-            pa.Table.from_pandas(rows(count) if frame is None else frame, preserve_index=False), path / "0.parquet"
-        )
-        settings = {
-            "uri": str(path),
-            "key": "key",
-            "input": "image",
-            "target": "angle",
-            "slices": ["digit"],
-            "shard_rows": 20,
-        }
-        return SplitSettings.model_validate(settings | changes)
+        (rows(count) if frame is None else frame).to_parquet(path / "0.parquet", index=False)
+        base = {"uri": str(path), "key": "key", "input": "image", "target": "angle", "slices": ["digit"]}
+        return SplitSettings.model_validate(base | {"shard_rows": 20} | changes)
 
     return write

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import os
 import random
-import struct
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from embed_process import PixelEncoder, embed_all, open_store
 from encoder_inputs import encoder_inputs
+from pictures import noise, png_header, saved
 from PIL import Image
+from source_forms import add
 
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
@@ -28,80 +27,39 @@ from congruence.tasks.runtime.errors import SplitError
 SECRET = b"the content of a file outside of the root"
 
 
-def _image(mode: str = "RGB", form: str = "JPEG", size: tuple[int, int] = (24, 24), **options: Any) -> bytes:
-    stream = io.BytesIO()
-    pixels = np.random.default_rng(3).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    Image.fromarray(pixels).convert(mode).save(stream, form, **options)
-    return stream.getvalue()
-
-
-def _sixteen_bits() -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(np.arange(576, dtype=np.uint16).reshape(24, 24) * 100).save(stream, "PNG")
-    return stream.getvalue()
-
-
-def _animation() -> bytes:
-    stream = io.BytesIO()
-    frames = [Image.new("RGB", (24, 24), (shade, 0, 0)) for shade in (10, 200)]
-    frames[0].save(stream, "GIF", save_all=True, append_images=frames[1:])
-    return stream.getvalue()
-
-
-def _huge_png() -> bytes:
-    """A valid header of 30,000 x 30,000 pixels and a few bytes of data: 2.7 GB if a decoder believes it."""
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
-    )
-
-
-def _damage(kind: str, random_numbers: random.Random) -> bytes:
-    jpeg = _image(quality=90)
-    match kind:
-        case "truncated":
-            return jpeg[: random_numbers.randrange(1, len(jpeg) - 30)]
-        case "truncated png":
-            png = _image(form="PNG")
-            return png[: random_numbers.randrange(1, len(png) - 30)]
-        case "empty":
-            return b""
-        case "text":
-            return b"This is not a picture. " * random_numbers.randrange(1, 9)
-        case "huge":
-            return _huge_png()
-        case "noise":
-            return random_numbers.randbytes(random_numbers.randrange(1, 400))
-        case _:
-            return jpeg[:2] + random_numbers.randbytes(60)
-
-
-INVALID = ["truncated", "truncated png", "empty", "text", "huge", "noise", "false header"]
-READABLE: dict[str, Callable[[], bytes]] = {
-    "cmyk": lambda: _image("CMYK"),
-    "16-bit": _sixteen_bits,
-    "animated": _animation,
-    "palette": lambda: _image("P", "PNG"),
-    "grey": lambda: _image("L"),
-    "png named jpg": lambda: _image(form="PNG"),
+PIXELS = Image.fromarray(noise(24, 24, 3))
+JPEG, PNG = saved(PIXELS, "JPEG", quality=90), saved(PIXELS)
+INVALID: dict[str, Callable[[random.Random], bytes]] = {
+    "truncated": lambda numbers: JPEG[: numbers.randrange(1, len(JPEG) - 30)],
+    "truncated png": lambda numbers: PNG[: numbers.randrange(1, len(PNG) - 30)],
+    "empty": lambda _: b"",
+    "text": lambda numbers: b"This is not a picture. " * numbers.randrange(1, 9),
+    "huge": lambda _: png_header(30_000, 30_000),  # 2.7 GB if a decoder believes it
+    "noise": lambda numbers: numbers.randbytes(numbers.randrange(1, 400)),
+    "false header": lambda numbers: JPEG[:2] + numbers.randbytes(60),
+}
+FRAMES = [Image.new("RGB", (24, 24), (shade, 0, 0)) for shade in (10, 200)]
+READABLE = {
+    "cmyk": saved(PIXELS.convert("CMYK"), "JPEG"),
+    "16-bit": saved(np.arange(576, dtype=np.uint16).reshape(24, 24) * 100),
+    "animated": saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:]),
+    "palette": saved(PIXELS.convert("P")),
+    "grey": saved(PIXELS.convert("L"), "JPEG"),
+    "png named jpg": PNG,
 }
 
 
 @pytest.mark.parametrize("kept_in", ["parquet", "folder", "tar"])
-def test_every_damaged_image_is_accounted_for(kept_in: str, embed_process: Any, tmp_path: Path) -> None:
+def test_every_damaged_image_is_accounted_for(kept_in: str, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     numbers = random.Random(seed)
     kinds = [*(kind for kind in INVALID for _ in range(20)), *(kind for kind in READABLE for _ in range(5))]
     numbers.shuffle(kinds)
-    images = [READABLE[kind]() if kind in READABLE else _damage(kind, numbers) for kind in kinds]
+    images = [READABLE[kind] if kind in READABLE else INVALID[kind](numbers) for kind in kinds]
     split = open_split(_write(kept_in, tmp_path, images))
-    store = embed_process.open_store(str(tmp_path / "store"), split)
-    embed_process.embed_all(split, store, embed_process.PixelEncoder())
+    store = open_store(str(tmp_path / "store"), split)
+    embed_all(split, store, PixelEncoder())
     reasons = store.reasons()
     assert split.rows == len(kinds)
     assert {row for row, kind in enumerate(kinds) if kind in INVALID} == set(reasons)
@@ -126,17 +84,9 @@ def _write(kept_in: str, folder: Path, images: list[bytes]) -> SplitSettings:
         return SplitSettings(uri=str(folder / "manifest.csv"), input="image", target="y", shard_rows=64)
     with tarfile.open(folder / "split.tar", "w") as archive:
         for row, image in enumerate(images):
-            _add(archive, f"{row:04d}.jpg", image)
-            _add(archive, f"{row:04d}.cls", str(row).encode())
+            add(archive, f"{row:04d}.jpg", image)
+            add(archive, f"{row:04d}.cls", str(row).encode())
     return SplitSettings(uri=str(folder / "split.tar"), input="jpg", target="cls", shard_rows=64)
-
-
-def _add(archive: tarfile.TarFile, name: str, content: bytes, **changes: Any) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    for field, value in changes.items():
-        setattr(member, field, value)
-    archive.addfile(member, io.BytesIO(content) if member.isreg() else None)
 
 
 ESCAPES = [
@@ -223,9 +173,9 @@ def test_members_of_a_tar_that_point_elsewhere_are_invalid_rows(tmp_path: Path) 
                 ("pipe", {"type": tarfile.FIFOTYPE}),
             ]
         ):
-            _add(archive, f"{name}.jpg", b"" if changes else b"bytes", **changes)
-            _add(archive, f"{name}.cls", str(row).encode())
-        _add(archive, "imageless.cls", b"7")
+            add(archive, f"{name}.jpg", b"" if changes else b"bytes", **changes)
+            add(archive, f"{name}.cls", str(row).encode())
+        add(archive, "imageless.cls", b"7")
     split = open_split(SplitSettings(uri=str(tmp_path / "split.tar"), input="jpg", target="cls"))
     good, *others = encoder_inputs(split, split.shards[0])
     assert good == b"bytes"
@@ -259,7 +209,7 @@ def test_features_that_are_not_finite_name_the_feature(tmp_path: Path) -> None:
 def test_duplicate_sample_names_in_tars_are_refused_with_both_places(tmp_path: Path) -> None:
     for shard in ("0.tar", "1.tar"):
         with tarfile.open(tmp_path / shard, "w") as archive:
-            _add(archive, "a.jpg", b"x")
-            _add(archive, "a.cls", b"1")
+            add(archive, "a.jpg", b"x")
+            add(archive, "a.cls", b"1")
     with pytest.raises(SplitError, match=r"holds 'a' twice: .*0\.tar, row 0 and .*1\.tar, row 0"):
         open_split(SplitSettings(uri=str(tmp_path), input="jpg", target="cls"))

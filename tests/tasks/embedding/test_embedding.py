@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from embed_process import PixelEncoder, embed_all, open_store
 from encoder_inputs import encoder_inputs
 
 from congruence.kernels.threads import usable_cores
@@ -41,7 +42,7 @@ from congruence.tasks.runtime.files import ENDING
 from congruence.tasks.settings.sections import EncoderSettings
 from congruence.tasks.store.embeddings import EmbeddingStore
 
-SCRIPT = Path(__file__).with_name("embed_process.py")
+SCRIPT = Path(__file__).parents[2] / "embed_process.py"
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -57,20 +58,19 @@ def start(settings: SplitSettings, store: Path, pause: float) -> subprocess.Pope
     process = subprocess.Popen(
         [sys.executable, str(SCRIPT), str(described), str(store), str(pause)], stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     return process
 
 
-def test_row_i_of_the_store_is_row_i_of_the_split(image_split: Any, embed_process: Any, tmp_path: Path) -> None:
+def test_row_i_of_the_store_is_row_i_of_the_split(image_split: Any, tmp_path: Path) -> None:
     split = open_split(image_split(70))
-    store = embed_process.open_store(str(tmp_path / "store"), split)
-    encoder = embed_process.PixelEncoder()
+    store = open_store(str(tmp_path / "store"), split)
+    encoder = PixelEncoder()
     embed_each(split, split.shards, encoder, store)
     raw = [value for shard in split.shards for value in encoder_inputs(split, shard)]
     np.testing.assert_array_equal(store.read(), encoder.encode([encoder.preprocess(value) for value in raw]))
     assert store.pending() == []
-    again = embed_process.PixelEncoder()
+    again = PixelEncoder()
     embed_each(split, split.shards, again, store)
     assert again.encoded_rows == 0
 
@@ -115,9 +115,12 @@ def numbers(tmp_path: Path) -> Any:
     )
 
 
-def _embed(split: Any, encoder: Any, folder: Path, **options: Any) -> Any:
+def opened(folder: Path, split: Split, encoder: Encoder) -> EmbeddingStore:
+    return EmbeddingStore.open(str(folder), split, encoder)
 
-    store = EmbeddingStore.open(str(folder), split, encoder)
+
+def _embed(split: Any, encoder: Any, folder: Path, **options: Any) -> Any:
+    store = opened(folder, split, encoder)
     for shard in split.shards:
         embed_each(split, [shard], encoder, store, **options)
     return store
@@ -168,7 +171,6 @@ def test_invalid_rows_are_five_lines_and_a_file(numbers: Any, tmp_path: Path) ->
     store = _embed(numbers, Erratic(0), tmp_path / "store")
     reasons, folder = store.reasons(), tmp_path / "invalid-rows"
     left_out = require_few_invalid(reasons, numbers, max_invalid=0.11, folder=folder)
-    assert left_out is not None
     assert "11 of 100 rows have no embedding (11.00%) and are left out" in left_out
     with pytest.raises(TooManyInvalidRowsError) as error:
         require_few_invalid(reasons, numbers, folder=folder)
@@ -182,14 +184,12 @@ def test_invalid_rows_are_five_lines_and_a_file(numbers: Any, tmp_path: Path) ->
     assert require_few_invalid({}, numbers) is None
 
 
-def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(
-    image_split: Any, embed_process: Any, tmp_path: Path
-) -> None:
+def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(image_split: Any, tmp_path: Path) -> None:
     """SIGKILL at random moments of one store until a run gets through; every finished shard is kept."""
     settings = image_split(300, shard_rows=15)
     split = open_split(settings)
     undisturbed = tmp_path / "undisturbed"
-    embed_process.embed_all(split, embed_process.open_store(str(undisturbed), split), embed_process.PixelEncoder())
+    embed_all(split, open_store(str(undisturbed), split), PixelEncoder())
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     moments = random.Random(seed)
@@ -200,43 +200,41 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(
         time.sleep(moments.uniform(0.0, 0.6))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        opened = embed_process.open_store(str(store), split)
+        opened = open_store(str(store), split)
         done = len(split.shards) - len(opened.pending())
         assert done >= done_before
         for shard in split.shards:
             if opened.is_done(shard):
                 assert not np.isnan(opened.read(slice(shard.start, shard.stop))).any()
         done_before = done
-    pending = embed_process.open_store(str(store), split).pending()
-    encoder = embed_process.PixelEncoder()
-    embed_process.embed_all(split, embed_process.open_store(str(store), split), encoder)
+    pending = open_store(str(store), split).pending()
+    encoder = PixelEncoder()
+    embed_all(split, open_store(str(store), split), encoder)
     assert encoder.encoded_rows == 15 * len(pending)
     for folder in (store, undisturbed):
-        assert embed_process.open_store(str(folder), split).pending() == []
+        assert open_store(str(folder), split).pending() == []
     assert files(store) == files(undisturbed)
 
 
-def test_evaluations_at_the_same_time_share_one_store(image_split: Any, embed_process: Any, tmp_path: Path) -> None:
+def test_evaluations_at_the_same_time_share_one_store(image_split: Any, tmp_path: Path) -> None:
     settings = image_split(120, shard_rows=15)
     split = open_split(settings)
     processes = [start(settings, tmp_path / "shared", pause=0.005) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     alone = tmp_path / "alone"
-    embed_process.embed_all(split, embed_process.open_store(str(alone), split), embed_process.PixelEncoder())
+    embed_all(split, open_store(str(alone), split), PixelEncoder())
     assert files(tmp_path / "shared") == files(alone)
 
 
-def test_appended_rows_embed_only_the_new_shards(image_split: Any, embed_process: Any, tmp_path: Path) -> None:
+def test_appended_rows_embed_only_the_new_shards(image_split: Any, tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     before = open_split(image_split(100, "before"))
-    embed_process.embed_all(before, embed_process.open_store(store, before), embed_process.PixelEncoder())
+    embed_all(before, open_store(store, before), PixelEncoder())
     after = open_split(image_split(150, "after"))
-    encoder = embed_process.PixelEncoder()
-    embed_process.embed_all(after, embed_process.open_store(store, after), encoder)
+    encoder = PixelEncoder()
+    embed_all(after, open_store(store, after), encoder)
     assert encoder.encoded_rows == 50
-    np.testing.assert_array_equal(
-        embed_process.open_store(store, after).read(slice(0, 100)), embed_process.open_store(store, before).read()
-    )
+    np.testing.assert_array_equal(open_store(store, after).read(slice(0, 100)), open_store(store, before).read())
 
 
 class InFlight(Encoder):
@@ -273,16 +271,12 @@ class OneByOne(InFlight):
     begin = Encoder.begin
 
 
-def store_of(folder: Path, split: Any) -> EmbeddingStore:
-    return EmbeddingStore.open(str(folder), split, InFlight())
-
-
 def test_the_encoder_does_not_wait_at_the_end_of_a_shard(
     image_split: Callable[..., SplitSettings], tmp_path: Path
 ) -> None:
     split = open_split(image_split(60))
     encoder, alone = InFlight(), OneByOne()
-    store, other = store_of(tmp_path / "a", split), store_of(tmp_path / "b", split)
+    store, other = opened(tmp_path / "a", split, InFlight()), opened(tmp_path / "b", split, InFlight())
     embed_each(split, split.shards, encoder, store, threads=2)
     # 20 rows a shard are batches of 8, 8 and 4: batch 3 is the next shard's first.
     assert encoder.events.index("begin 3") < encoder.events.index("result 2")
@@ -299,7 +293,7 @@ def test_what_is_finished_is_written_by_another_thread_and_kept_when_a_later_sha
     image_split: Callable[..., SplitSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split = open_split(image_split(60))
-    store, writers = store_of(tmp_path / "a", split), []
+    store, writers = opened(tmp_path / "a", split, InFlight()), []
     write = store.write
 
     def noting(*args: Any, **kwargs: Any) -> None:
@@ -328,7 +322,7 @@ def test_a_shard_that_cannot_be_written_is_an_error(
     image_split: Callable[..., SplitSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split = open_split(image_split(40))
-    store = store_of(tmp_path / "a", split)
+    store = opened(tmp_path / "a", split, InFlight())
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError("no space left on device")
@@ -395,14 +389,9 @@ def split(image_split: Callable[..., Any]) -> Split:
     return open_split(image_split(70))
 
 
-def opened(folder: Path, split: Split, encoder: TorchEncoder) -> EmbeddingStore:
-    return EmbeddingStore.open(str(folder), split, encoder)
-
-
 def test_the_first_worker_measures_and_the_others_follow(split: Split, tmp_path: Path) -> None:
     first, second = Thumbnails(), Thumbnails()
     line = settle_batch_size(first, opened(tmp_path, split, first))
-    assert line is not None
     assert line.endswith(f"{first.batch_size} it is")
     assert settle_batch_size(second, opened(tmp_path, split, second)) is None
     assert (first.searches, second.searches) == (1, 0)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
+from embed_process import PixelEncoder, embed_all, open_store
 from encoder_inputs import encoder_inputs
+from source_forms import add
 
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.base import InvalidRow
 
 
-def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_process: Any, tmp_path: Path) -> None:
+def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, tmp_path: Path) -> None:
     import s3fs
-
-    from congruence.tasks.data.split import open_split
 
     local = image_split(45)
     s3fs.S3FileSystem(**s3).put(local.uri + "/0.parquet", "congruence/split/0.parquet")
@@ -25,10 +26,10 @@ def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_pro
     here = open_split(local)
     assert there.digest == here.digest
     assert there.shards == here.shards
-    store = embed_process.open_store("s3://congruence/from-s3", there, storage_options=s3)
-    embed_process.embed_all(there, store, embed_process.PixelEncoder())
-    on_disk = embed_process.open_store(str(tmp_path / "store"), here)
-    embed_process.embed_all(here, on_disk, embed_process.PixelEncoder())
+    store = open_store("s3://congruence/from-s3", there, storage_options=s3)
+    embed_all(there, store, PixelEncoder())
+    on_disk = open_store(str(tmp_path / "store"), here)
+    embed_all(here, on_disk, PixelEncoder())
     np.testing.assert_array_equal(store.read(), on_disk.read())
 
 
@@ -37,9 +38,6 @@ def test_manifests_tars_and_arrays_are_read_from_s3_as_from_a_disk(
 ) -> None:
     import s3fs
 
-    from congruence.tasks.data.settings import SplitSettings
-    from congruence.tasks.data.split import open_split
-
     (tmp_path / "manifest").mkdir()
     for row in range(5):
         (tmp_path / "manifest" / f"{row}.jpg").write_bytes(jpegs[row])
@@ -47,10 +45,8 @@ def test_manifests_tars_and_arrays_are_read_from_s3_as_from_a_disk(
     (tmp_path / "manifest" / "rows.csv").write_text("image,y\n" + lines + "../secret.jpg,7\n")
     with tarfile.open(tmp_path / "rows.tar", "w") as archive:
         for row in range(5):
-            for extension, content in (("jpg", jpegs[row]), ("cls", b"1")):
-                member = tarfile.TarInfo(f"{row}.{extension}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
+            add(archive, f"{row}.jpg", jpegs[row])
+            add(archive, f"{row}.cls", b"1")
     np.savez(tmp_path / "rows.npz", x=np.eye(5), y=np.arange(5.0))
     group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
     group.create_array("x", data=np.eye(5))

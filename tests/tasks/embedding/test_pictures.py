@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from pictures import saved
 from PIL import Image
 
 from congruence.flows.operations import score_inputs
@@ -35,9 +36,8 @@ def test_every_picture_is_measured_in_the_order_of_the_rows(image_split: Any, ro
 
 
 def test_thumbnails_show_what_the_encoder_sees(image_split: Any, rows: Any) -> None:
-    frame, stream = rows(6), io.BytesIO()
-    Image.fromarray(np.full((40, 50), 0x8000, dtype=np.uint16)).save(stream, "PNG")
-    frame.loc[2, "image"], frame.loc[4, "image"] = stream.getvalue(), b"no image"
+    frame = rows(6)
+    frame.loc[2, "image"], frame.loc[4, "image"] = saved(np.full((40, 50), 0x8000, dtype=np.uint16)), b"no image"
     grey, none, first = thumbnails(open_split(image_split(6, frame=frame)))([2, 4, 0])
     assert set(np.asarray(grey).ravel()) == {0x80}
     assert none.getpixel((0, 0)) == (211, 211, 211)

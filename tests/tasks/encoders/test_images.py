@@ -1,15 +1,12 @@
 """Bytes that nobody vouches for become a picture or an InvalidRow with its reason, and nothing else."""
 
-import io
-import struct
-import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import png_header, saved
 from PIL import Image
 
 from congruence.tasks.encoders.base import InvalidRow
@@ -18,22 +15,9 @@ from congruence.tasks.encoders.images import decode_image
 LIMIT = 1_000_000
 
 
-def saved(image: Image.Image, format: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format=format, **options)
-    return buffer.getvalue()
-
-
 def gradient(mode: str = "RGB") -> Image.Image:
     ramp = np.linspace(0, 255, 32 * 24).reshape(24, 32).astype(np.uint8)
     return Image.fromarray(ramp).convert(mode)
-
-
-def png_header(width: int, height: int) -> bytes:
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = (b"IHDR" + header, b"IDAT" + zlib.compress(b"nothing"))
-    framed = (struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
 
 
 def reason(raw: object) -> str:
@@ -93,7 +77,7 @@ def test_damaged_exif_data_are_no_reason_to_leave_a_picture_out() -> None:
 
 def test_sixteen_bits_keep_their_brightness() -> None:
     values = np.linspace(0, 65535, 32 * 24).reshape(24, 32).astype(np.uint16)
-    decoded = decode_image(saved(Image.fromarray(values), "PNG"), LIMIT)
+    decoded = decode_image(saved(values), LIMIT)
     np.testing.assert_array_equal(np.asarray(decoded), values >> 8)
 
 
@@ -119,7 +103,7 @@ def test_an_animation_shows_its_first_frame() -> None:
         (png_header(30_000, 30_000), "too large"),
         (png_header(1_200, 1_000), "more than max_pixels"),
         (saved(Image.new("RGB", (1, 500)), "PNG"), "differ by more than"),
-        (saved(Image.fromarray(np.zeros((4, 4), np.float32)), "TIFF"), "mode is F"),
+        (saved(np.zeros((4, 4), np.float32), "TIFF"), "mode is F"),
         (saved(gradient(), "EPS"), "not an image in a known format"),
     ],
     ids=lambda value: "" if isinstance(value, bytes) else None,
@@ -146,11 +130,7 @@ def test_damage_never_raises_anything_else(image: str, cut: float, flips: list[t
 
 
 def test_decoding_is_the_same_from_many_threads() -> None:
-    def rows() -> Iterator[bytes]:
-        for quality in range(40, 90):
-            yield saved(gradient(), "JPEG", quality=quality)
-
-    data = list(rows())
+    data = [saved(gradient(), "JPEG", quality=quality) for quality in range(40, 90)]
     alone = [decode_image(raw, LIMIT).tobytes() for raw in data]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda raw: decode_image(raw, LIMIT).tobytes(), data))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
+from pictures import noise, saved
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -53,15 +54,13 @@ def test_embeddings_equal_open_clips_own_bit_for_bit(compact: Encoder, images: l
 
 def test_photographs_in_other_modes_meet_open_clips_own_preprocessing(compact: Encoder) -> None:
     model, _, transform = open_clip.create_model_and_transforms(compact_clip.model_name(), require_pretrained=True)
-    pixels = np.random.default_rng(0).integers(0, 256, (70, 90, 3), dtype=np.uint8)
     for mode in ("RGB", "L", "CMYK"):
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).convert(mode).save(buffer, format="JPEG")
-        opened = Image.open(buffer)
+        data = saved(Image.fromarray(noise(90, 70)).convert(mode), "JPEG")
+        opened = Image.open(io.BytesIO(data))
         shown = opened.convert("RGB") if mode == "CMYK" else opened  # before it is made small, as a viewer shows it
         with torch.inference_mode():
             expected = model.eval().encode_image(transform(shown)[None]).numpy()
-        np.testing.assert_array_equal(compact.encode([compact.preprocess(buffer.getvalue())]), expected)
+        np.testing.assert_array_equal(compact.encode([compact.preprocess(data)]), expected)
 
 
 def test_the_same_batches_give_the_same_bytes_and_other_batches_nearly(compact: Encoder, images: list[bytes]) -> None:

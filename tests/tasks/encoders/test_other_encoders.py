@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pictures import noise, saved
 from PIL import Image
 from pydantic import ValidationError
 from safetensors.torch import save_file
@@ -23,9 +24,7 @@ from congruence.tasks.settings.sections import EncoderSettings
 
 @pytest.fixture(scope="module")
 def picture() -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(np.random.default_rng(1).integers(0, 256, (80, 100, 3), dtype=np.uint8)).save(buffer, format="JPEG")
-    return buffer.getvalue()
+    return saved(noise(100, 80, 1), "JPEG")
 
 
 def test_a_timm_checkpoint_gives_timms_own_features(tmp_path: Path, picture: bytes) -> None:
@@ -192,9 +191,7 @@ def test_tabular_features_need_no_torch() -> None:
 def _drawn(rng: np.random.Generator, brightness: float = 0.5, noise: float = 0.0, tint: float = 0.0) -> bytes:
     across = np.linspace(-0.2, 0.2, 48)[None, :, None] * np.ones((40, 48, 3))
     pixels = brightness + across + noise * rng.normal(size=(40, 48, 1)) + tint * np.array([1.0, 0.0, -1.0])
-    buffer = io.BytesIO()
-    Image.fromarray((255 * np.clip(pixels, 0, 1)).astype(np.uint8)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return saved((255 * np.clip(pixels, 0, 1)).astype(np.uint8))
 
 
 def test_picture_statistics_tell_how_pictures_look_apart_and_need_no_weights() -> None:

@@ -39,7 +39,6 @@ def test_entries_stand_beside_texts_and_say_more() -> None:
     assert found.models == ["models:/plain/1", "models:/other/2"]
     assert found.entry_of("models:/plain/1").predictions.family == "normal"  # type: ignore[union-attr]
     other = found.entry_of("models:/other/2")
-    assert other.predictions is not None
     assert (other.predictions.family, other.model_inputs) == ("quantiles", ["c"])
     assert found.splits[0].model_input_columns == ["a", "b", "c"], "the split gives what any of them asks for"
     assert EvaluationSettings.model_validate(found.model_dump()) == found, "as deployments hand settings on"

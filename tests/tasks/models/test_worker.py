@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
+from pictures import saved
 from PIL import Image
 
 from congruence.kernels.distributions import Normal, Samples
@@ -309,15 +309,13 @@ def test_the_contract_is_tried_on_a_worker(registry: str, split: Split, served: 
 
 def test_the_contract_is_tried_on_images_that_can_be_decoded(tmp_path: Path) -> None:
     """The others will have no embedding, so that no version is ever asked for them."""
-    whole = io.BytesIO()
-    Image.new("L", (8, 8), 7).save(whole, "PNG")
-    photos = [whole.getvalue() if row % 3 else whole.getvalue()[:40] for row in range(12)]
+    whole = saved(Image.new("L", (8, 8), 7))
+    photos = [whole if row % 3 else whole[:40] for row in range(12)]
     pd.DataFrame({"photo": photos, "y": np.arange(12.0)}).to_parquet(tmp_path / "photos.parquet")
     settings = SplitSettings(uri=str(tmp_path / "photos.parquet"), input="photo", target="y")
     frame, targets = contract_rows(open_split(settings), 6)
-    assert targets is not None
     assert targets.tolist() == [1.0, 2.0, 4.0, 5.0, 7.0, 8.0]
-    assert set(frame["photo"]) == {whole.getvalue()}
+    assert set(frame["photo"]) == {whole}
 
 
 def test_the_contract_is_tried_on_rows_whose_features_are_finite(tmp_path: Path) -> None:
@@ -390,7 +388,6 @@ def test_two_processes_predict_at_once(registry: str, split: Split, served: Serv
     warm_model(version)
     command = [sys.executable, "-c", THE_OTHER, str(tmp_path / "work")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
         for group in (split.shards[:3], split.shards[3:]):
             of_version.predict(version.label, group)

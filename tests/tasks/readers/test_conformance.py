@@ -287,9 +287,7 @@ def test_the_quantiles_of_tabicl() -> None:
 
     model = type("TabICLRegressor", (), {"__module__": "tabicl.sklearn.regressor", "predict": predict})()
     found = known(model)
-    assert found is not None
     law = spec_distribution(found.read(found.call.of(model, None)), N)  # type: ignore[misc, arg-type]
-    assert law.quantile_levels is not None
     assert len(law.quantile_levels) == 999
     np.testing.assert_allclose(law.cdf(Y), scipy.stats.norm(A, B).cdf(Y), atol=1e-4)
 
@@ -346,7 +344,6 @@ def test_percents_of_three_digits_are_thousandths() -> None:
 def test_intervals_and_their_coverage() -> None:
     ends = np.stack([VALUES[:, [0]], VALUES[:, [2]]], axis=1)
     law = MapieReader().read((A, ends), N, Asked(Call("predict", (), {"alpha": [0.2]})))
-    assert law is not None
     np.testing.assert_allclose(law.parameters["levels"], [0.1, 0.9])
     columns = pd.MultiIndex.from_tuples([("y", 0.8, "lower"), ("y", 0.8, "upper")])
     as_here(read(pd.DataFrame(VALUES[:, [0, 2]], columns=columns)), families.Quantiles([0.1, 0.9], VALUES[:, [0, 2]]))

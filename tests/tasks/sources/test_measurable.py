@@ -45,7 +45,6 @@ def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_pa
     rows.loc[400, "b"] = np.nan
     split = opened(tmp_path / "split", rows)
     said = require_measurable(split)
-    assert said is not None
     assert "4 of 600 rows lack a finite number and are left out (2 in the features, 2 in the targets)" in said
     assert f"row 17 ({tmp_path}/split/0.parquet, row 17): feature 'a' is nan" in said
     assert f"row 18 ({tmp_path}/split/0.parquet, row 18): target 'y' is nan, not a finite number" in said
@@ -122,7 +121,6 @@ def test_rows_that_lack_a_feature_stay_where_the_encoder_takes_them(tmp_path: Pa
     with pytest.raises(TooManyInvalidRowsError, match=r"122 of 600.*set missing: mean \(or indicator\) under encoder"):
         require_measurable(split)
     said = require_measurable(split, missing="indicator")
-    assert said is not None
     left_out, staying = said.splitlines()
     assert "3 of 600 rows lack a finite number and are left out (1 in the features, 2 in the targets)" in left_out
     assert "119 of 600 rows lack a feature and stay: the models are given them as they are" in staying

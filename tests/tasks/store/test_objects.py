@@ -59,7 +59,6 @@ def test_a_killed_writer_leaves_the_object_before_or_the_next(tmp_path: Path) ->
     place = Place(str(tmp_path))
     for wait in (0.0, 0.013, 0.05):
         with subprocess.Popen([sys.executable, "-c", WRITER, place.uri], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
             assert process.stdout.readline() == "started\n"
             time.sleep(0.1 + wait)
             process.send_signal(signal.SIGKILL)
