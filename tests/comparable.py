@@ -16,8 +16,14 @@ from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.protocol import EXACT
 from congruence.kernels.score_parts import recalibration_gains
 from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.settings.sections import ModelVersion
 
 as_compared = ComparedVersion.of
+
+
+def angle(version: str) -> ModelVersion:
+    """A version of the registered model ``angle``."""
+    return ModelVersion("angle", version, f"models:/angle/{version}")
 
 
 def congruence_of(x: Array, y: Array, law: Distribution, seed: int = 0) -> CongruenceResult:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import mlflow
 from mlflow import MlflowClient
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
@@ -28,6 +31,17 @@ def mlflow_database(folder: Path) -> str:
     path = folder.resolve() / "mlflow.db"
     shutil.copyfile(_empty(), path)
     return f"sqlite:///{path}"
+
+
+@contextmanager
+def mlflow_at(uri: str) -> Iterator[str]:
+    """MLflow points there meanwhile."""
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield uri
+    finally:
+        mlflow.set_tracking_uri(before)
 
 
 @cache

@@ -12,7 +12,12 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.contract import PredictionSettings, load_predictive_model, log_predictive_model
+from congruence.tasks.contract import (
+    PredictionSettings,
+    PredictiveModel,
+    load_predictive_model,
+    log_predictive_model,
+)
 from congruence.tasks.models.registry import list_versions
 
 FORMATS = {"sklearn": "cloudpickle", "pytorch": "pickle"}
@@ -44,14 +49,19 @@ def log_natively(model: Any, name: str, frame: pd.DataFrame, flavor: str = "skle
         log(model, name="model", **common)
 
 
-def log_by_us(model: Any, name: str, frame: pd.DataFrame) -> None:
+def log_by_us(model: Any, name: str, frame: pd.DataFrame, **settings: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        log_predictive_model(model, name="model", input_example=frame, registered_model_name=name)
+        log_predictive_model(model, name="model", input_example=frame, registered_model_name=name, **settings)
+
+
+def newest(name: str, settings: PredictionSettings | None = None) -> PredictiveModel:
+    """The last version of a name."""
+    return load_predictive_model(list_versions(name)[-1].uri, settings)
 
 
 def predicted(name: str, frame: pd.DataFrame, settings: PredictionSettings | None = None) -> Distribution:
-    return load_predictive_model(list_versions(name)[-1].uri, settings).predict(frame)
+    return newest(name, settings).predict(frame)
 
 
 def same(found: Distribution, expected: Distribution, at: Any = None, rtol: float = 1e-10, atol: float = 1e-10) -> None:

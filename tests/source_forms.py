@@ -148,8 +148,8 @@ def _tar(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
         with tarfile.open(folder / f"{start:05d}.tar", "w") as archive:
             for row in rows[start : start + 25]:
                 fields = {name: row[name] for name in ("a", "y", "group")}
-                add(archive, f"{row['id']}.json", json.dumps(fields).encode())
                 add(archive, f"._{row['id']}.json", b"what macOS adds")
+                add(archive, f"{row['id']}.json", json.dumps(fields).encode())
                 add(archive, f"{row['id']}.cls", str(row["b"]).encode())
                 if "image" in row:
                     add(archive, f"{row['id']}.jpg", row["image"])

@@ -11,8 +11,8 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from comparable import as_compared, congruence_of
-from databases import mlflow_database
+from comparable import angle, as_compared, congruence_of
+from databases import mlflow_at, mlflow_database
 from mlflow import MlflowClient
 from PIL import Image
 
@@ -48,7 +48,7 @@ def _evaluation(
     """y ~ N(2 x, 1) on the circle, predicted by N(2 x + bias, scale^2); the last ``invalid`` rows are unreadable."""
     fields = {name: value.copy() for name, value in _measured(scale, bias, rows, invalid, seed).items()}
     fields |= {
-        "model": model or ModelVersion("angle", "1", "models:/angle/1"),
+        "model": model or angle("1"),
         "split": SplitSummary(split, split_digest, rows, rows - invalid),
         "protocol": EXACT,
         "predictive": Normal(fields["scores"]["mean"].to_numpy()[: rows - invalid], np.full(rows - invalid, scale)),
@@ -130,7 +130,7 @@ def compared(make_evaluation):
     changes = {"1": {}, "2": {"scale": 0.5}, "3": {"bias": 1.0}}
     return [
         as_compared(
-            make_evaluation(model=ModelVersion("angle", version, f"models:/angle/{version}"), rows=400, **change),
+            make_evaluation(model=angle(version), rows=400, **change),
             run_id=f"run-{version}",
         )
         for version, change in changes.items()
@@ -140,22 +140,27 @@ def compared(make_evaluation):
 @pytest.fixture
 def tracked(tmp_path: Path) -> Iterator[TrackingSettings]:
     """An empty MLflow of the test's own, at which MLflow points meanwhile."""
-    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
-    mlflow.set_tracking_uri(uri)
-    yield TrackingSettings(uri=uri, report=False)
-    mlflow.set_tracking_uri(before)
+    with mlflow_at(mlflow_database(tmp_path)) as uri:
+        yield TrackingSettings(uri=uri, report=False)
 
 
 @pytest.fixture
-def logged(make_evaluation: MakeEvaluation, tracked: TrackingSettings) -> tuple[Any, TrackingSettings, MlflowClient]:
-    """Two logged versions, the first much worse, and the settings of their MLflow."""
+def registered(tracked: TrackingSettings) -> TrackingSettings:
+    """The same with a version to evaluate, angle/1."""
     client = MlflowClient()
     client.create_registered_model("angle")
+    client.create_model_version("angle", source="/nowhere", description="Trained on *Tuesday*.")
+    return tracked
+
+
+@pytest.fixture
+def logged(make_evaluation: MakeEvaluation, registered: TrackingSettings) -> tuple[Any, TrackingSettings, MlflowClient]:
+    """Two logged versions, the first much worse, and the settings of their MLflow."""
+    client = MlflowClient()
+    client.create_model_version("angle", "/nowhere")
     for number, scale in (("1", 3.0), ("2", 1.0)):
-        client.create_model_version("angle", "file:///nowhere")
-        version = ModelVersion("angle", number, f"models:/angle/{number}")
-        log_evaluation(make_evaluation(model=version, scale=scale), tracked)
-    return logged_versions("test", finished_evaluations(tracked, "test"), tracked), tracked, client
+        log_evaluation(make_evaluation(model=angle(number), scale=scale), registered)
+    return logged_versions("test", finished_evaluations(registered, "test"), registered), registered, client
 
 
 @pytest.fixture(scope="session")
@@ -163,18 +168,14 @@ def registry_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model registry on SQLite, which tests share under model names of their own."""
     folder: Path = tmp_path_factory.mktemp("registry")
     uri = mlflow_database(folder)
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri)
-    mlflow.create_experiment("shared", artifact_location=(folder / "artifacts").as_uri())
-    mlflow.set_tracking_uri(before)
+    with mlflow_at(uri):
+        mlflow.create_experiment("shared", artifact_location=(folder / "artifacts").as_uri())
     return uri
 
 
 @pytest.fixture
 def registry(registry_uri: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name under which this test may register; MLflow points at the shared registry meanwhile."""
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(registry_uri)
-    mlflow.set_experiment("shared")
-    yield request.node.originalname.removeprefix("test_").replace("_", "-")
-    mlflow.set_tracking_uri(before)
+    with mlflow_at(registry_uri):
+        mlflow.set_experiment("shared")
+        yield request.node.originalname.removeprefix("test_").replace("_", "-")

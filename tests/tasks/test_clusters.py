@@ -51,6 +51,12 @@ from congruence.tasks.settings.parts import ClusterSettings, TlsSettings
 from congruence.tasks.solving import solve
 
 
+def require_refused(settings: ClusterSettings, message: str, error: type[Exception] = SettingsError) -> None:
+    """There is no cluster by these settings, and why is said."""
+    with pytest.raises(error, match=message), dask_client(settings):
+        pass
+
+
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[tuple[Process, ClusterSettings]]:
     """A scheduler without workers, in a process of its own."""
@@ -192,10 +198,8 @@ def test_two_evaluations_have_clusters_of_their_own(write: Any) -> None:
 
 def test_the_name_stands_wherever_the_file_puts_it() -> None:
     arguments = {"custom_cluster_spec": {"metadata": {"name": "${name}"}, "args": ["--tag", "a-${name}"]}}
-    made = [
-        start_cluster(ClusterSpec.model_validate({"class": f"{__name__}.Told", "arguments": arguments}), "here")
-        for _ in range(2)
-    ]
+    spec = ClusterSpec.model_validate({"class": f"{__name__}.Told", "arguments": arguments})
+    made = [start_cluster(spec, "here") for _ in range(2)]
     names = [cluster.spec["metadata"]["name"] for cluster in made]
     assert names[0] != names[1]
     assert made[0].spec["args"] == ["--tag", f"a-{names[0]}"]
@@ -216,10 +220,7 @@ class Told:
     ("content", "message"),
     [
         ({"arguments": {}}, r"class: is missing; add it"),
-        (
-            {"class": "distributed.LocalCluster", "argument": {}},
-            r"argument: there is no such key; did you mean",
-        ),
+        ({"class": "distributed.LocalCluster", "argument": {}}, r"argument: there is no such key; did you mean"),
         ({"class": "distributed.NoCluster"}, r"class: distributed.NoCluster cannot be imported"),
         ({"class": "no_such_package.Cluster"}, r"install the package that has it"),
         (
@@ -242,9 +243,7 @@ class Told:
     ],
 )
 def test_what_a_file_has_wrong_is_named(write: Any, content: dict[str, Any], message: str) -> None:
-    settings = ClusterSettings(kind="spec", file=write(**content))
-    with pytest.raises(SettingsError, match=message), dask_client(settings):
-        pass
+    require_refused(ClusterSettings(kind="spec", file=write(**content)), message)
 
 
 def test_a_file_that_is_no_text_or_no_mapping_is_no_cluster_file(tmp_path: Path) -> None:
@@ -257,29 +256,20 @@ def test_a_file_that_is_no_text_or_no_mapping_is_no_cluster_file(tmp_path: Path)
 
 def test_a_cluster_that_does_not_start_or_gets_no_workers_says_so(write: Any) -> None:
     fails = {"class": "distributed.LocalCluster", "arguments": {"n_workers": 1, "scheduler_port": "x"}}
-    with (
-        pytest.raises(ClusterError, match=r"cluster.yaml: distributed.LocalCluster did not start"),
-        dask_client(ClusterSettings(kind="spec", file=write(**fails))),
+    for content, message in (
+        (fails, r"cluster.yaml: distributed.LocalCluster did not start"),
+        (IN_PROCESS | {"wait_for": 2, "timeout": 0.2}, r"1 of 2 workers came within 0 s"),
     ):
-        pass
-    patient = ClusterSettings(kind="spec", file=write(**IN_PROCESS, wait_for=2, timeout=0.2))
-    with pytest.raises(ClusterError, match=r"1 of 2 workers came within 0 s"), dask_client(patient):
-        pass
+        require_refused(ClusterSettings(kind="spec", file=write(**content)), message, ClusterError)
 
 
 def test_the_settings_say_which_keys_belong_to_which_kind(tmp_path: Path) -> None:
+    tls = dict.fromkeys(("ca_file", "cert_file", "key_file"), "x")
     for wrong, message in (
         ({"kind": "spec"}, "needs file"),
         ({"kind": "local", "file": "x.yaml"}, "no other kind takes one"),
         ({"kind": "spec", "file": "x.yaml", "workers": 3}, "from its file"),
-        (
-            {
-                "kind": "address",
-                "address": "tcp://a:1",
-                "tls": dict.fromkeys(("ca_file", "cert_file", "key_file"), "x"),
-            },
-            "tls",
-        ),
+        ({"kind": "address", "address": "tcp://a:1", "tls": tls}, "tls"),
     ):
         with pytest.raises(ValueError, match=message):
             ClusterSettings.model_validate(wrong)
@@ -349,37 +339,22 @@ def test_a_scheduler_with_tls_answers_those_whom_its_authority_knows(tmp_path: P
         for part, file in (("cert", ours.cert_file), ("key", ours.key_file))
     }
     security = Security(tls_ca_file=str(ours.ca_file), require_encryption=True, **files)
-    with LocalCluster(
-        n_workers=1,
-        threads_per_worker=1,
-        processes=False,
-        protocol="tls://",
-        security=security,
-        dashboard_address="127.0.0.1:0",
-    ) as cluster:
+    with LocalCluster(**IN_PROCESS["arguments"], protocol="tls://", security=security) as cluster:
         address = cluster.scheduler_address
         assert address.startswith("tls://")
         with dask_client(ClusterSettings(kind="address", address=address, tls=ours)) as client:
             assert client.submit(sum, [1, 2]).result() == 3
-        for settings, message in (
-            (ClusterSettings(kind="address", address=address), r"asks for TLS, and nothing names ca_file"),
-            (
-                ClusterSettings(kind="address", address=address, tls=other),
-                r"no Dask scheduler answers.*of the same authority",
-            ),
+        for tls, message in (
+            (None, r"asks for TLS, and nothing names ca_file"),
+            (other, r"no Dask scheduler answers.*of the same authority"),
         ):
-            with pytest.raises(SettingsError, match=message), dask_client(settings):
-                pass
+            require_refused(ClusterSettings(kind="address", address=address, tls=tls), message)
 
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
     tls = certificates(tmp_path / "ours").model_copy(update={"key_file": tmp_path / "absent.pem"})
     settings = ClusterSettings(kind="address", address="tls://127.0.0.1:1", tls=tls)
-    with (
-        pytest.raises(SettingsError, match=r"cluster\.tls\.key_file: there is no file .*absent\.pem"),
-        dask_client(settings),
-    ):
-        pass
+    require_refused(settings, r"cluster\.tls\.key_file: there is no file .*absent\.pem")
 
 
 def test_a_worker_leaves_it_to_the_client_to_say_that_the_scheduler_went() -> None:
@@ -515,20 +490,12 @@ def test_evaluations_share_a_card_by_their_settings() -> None:
 
 def test_a_cuda_cluster_without_its_packages_or_cards_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rmm", None)
-    with (
-        pytest.raises(SettingsError, match=r"needs the GPU packages.*rmm.*\.\[gpu\]"),
-        dask_client(ClusterSettings(kind="cuda")),
-    ):
-        pass
+    require_refused(ClusterSettings(kind="cuda"), r"needs the GPU packages.*rmm.*\.\[gpu\]")
     for name in ("rmm", "dask_cuda"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     sys.modules["dask_cuda"].LocalCUDACluster = None  # type: ignore[attr-defined]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    with (
-        pytest.raises(SettingsError, match=r"finds no NVIDIA card here.*CUDA_VISIBLE_DEVICES"),
-        dask_client(ClusterSettings(kind="cuda")),
-    ):
-        pass
+    require_refused(ClusterSettings(kind="cuda"), r"finds no NVIDIA card here.*CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, GPU-b")
     assert cards.visible_cards() == ["1", "GPU-b"]
 

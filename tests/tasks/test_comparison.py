@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from comparable import as_compared, congruence_of, if_honest
+from comparable import angle, as_compared, congruence_of, if_honest
 
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError, ProtocolError
@@ -25,10 +25,6 @@ from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.report.comparison import comparison_data, comparison_report
 from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
 from congruence.tasks.settings.sections import ModelVersion
-
-
-def model(version):
-    return ModelVersion("angle", version, f"models:/angle/{version}")
 
 
 def test_the_truth_wins_and_the_numbers_are_the_scores_own(compared):
@@ -62,13 +58,13 @@ def test_what_is_the_same_is_not_called_different(compared):
 def test_the_difference_of_congruence_is_that_of_the_kernels_whose_level_is_known(make_evaluation):
     """Of stored influences; by points, which share the targets of the same rows, equal versions were told apart."""
     high, low = (
-        as_compared(make_evaluation(model=model(version), bias=bias, rows=152))
+        as_compared(make_evaluation(model=angle(version), bias=bias, rows=152))
         for version, bias in (("1", 0.2), ("2", -0.2))
     )
     found = compare_pair(high, low, resamples=50).differences["cce_squared_mean"]
-    angle = np.random.default_rng(7).uniform(0, np.pi, 152)[:150]
-    y, laws = high.scores["target"].to_numpy()[:150], [Normal(2 * angle + bias, np.ones(150)) for bias in (0.2, -0.2)]
-    split = prepare(EXACT.apply(np.column_stack([np.cos(angle), np.sin(angle)])), input_kernel=EXACT.input_kernel)
+    at = np.random.default_rng(7).uniform(0, np.pi, 152)[:150]
+    y, laws = high.scores["target"].to_numpy()[:150], [Normal(2 * at + bias, np.ones(150)) for bias in (0.2, -0.2)]
+    split = prepare(EXACT.apply(np.column_stack([np.cos(at), np.sin(at)])), input_kernel=EXACT.input_kernel)
     expected = split.compare(y, *laws)
     assert found.difference == pytest.approx(expected.difference, rel=1e-5)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-4)
@@ -111,8 +107,8 @@ def test_the_inputs_they_differ_most_on_come_first(compared):
 
 
 def test_other_digests_are_refused(compared, make_evaluation):
-    other_protocol = as_compared(make_evaluation(model=model("4"), rows=400, protocol=PREPRINT))
-    other_split = as_compared(make_evaluation(model=model("4"), rows=400, split_digest="t" * 64))
+    other_protocol = as_compared(make_evaluation(model=angle("4"), rows=400, protocol=PREPRINT))
+    other_split = as_compared(make_evaluation(model=angle("4"), rows=400, split_digest="t" * 64))
     with pytest.raises(ProtocolError, match="protocol differs"):
         compare_versions([compared[0], other_protocol])
     with pytest.raises(ProtocolError, match="split differs"):
@@ -160,7 +156,7 @@ def test_the_page_says_who_wins_on_what_and_its_matrix_holds_the_differences(com
     assert f'data-difference="{found.difference}" data-low="{found.low}" data-high="{found.high}"' in html
     best = comparison_data(compare_versions(compared, resamples=200))
     assert best.summary.startswith("angle/1 wins: every other version is worse on something")
-    same = replace(compared[1], model=model("9"))
+    same = replace(compared[1], model=angle("9"))
     even = comparison_data(compare_versions([compared[1], same], resamples=50))
     assert even.summary.startswith("Nobody wins: no version is better than")
     pair = compare_pair(if_honest(same), if_honest(compared[1]))
@@ -258,7 +254,7 @@ class Counted:
 def test_versions_are_read_pair_by_pair_and_no_more_than_the_columns_needed(compared):
     def peak(versions: int, reads: Counter[str], rows: int = 60_000) -> int:
         items = [
-            replace(compared[0], model=model(str(number)), scores=Counted(rows, number, reads), rows_digest="same",
+            replace(compared[0], model=angle(str(number)), scores=Counted(rows, number, reads), rows_digest="same",
                     influence=None, influence_noise=None)
             for number in range(versions)
         ]  # fmt: skip
@@ -272,16 +268,8 @@ def test_versions_are_read_pair_by_pair_and_no_more_than_the_columns_needed(comp
     few, many = peak(2, Counter()), peak(12, reads)
     assert many < 1.1 * few
     read = {name.split()[1] for name in reads if name.startswith("7 ")}
-    assert read == {
-        "cce",
-        "nll",
-        "crps",
-        "absolute_error",
-        "squared_error",
-        "pit",
-        "std",
-        "released",
-    }  # no rows of its own
+    scores = {"cce", "nll", "crps", "absolute_error", "squared_error", "pit", "std"}
+    assert read == scores | {"released"}  # no rows of its own
     assert reads["7 pit"] == reads["7 std"] == reads["7 released"] == 1
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
-from databases import mlflow_database
+from databases import mlflow_at, mlflow_database
 from PIL import Image
 from scipy import stats
 from train_compact_clip import DIGIT_NAMES, caption, probe, save, turn
@@ -132,10 +132,8 @@ def test_table(folder: Path) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def versions(folder: Path) -> Iterator[list[ModelVersion]]:
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(mlflow_database(folder))
-    yield register_versions(folder / "train")
-    mlflow.set_tracking_uri(before)
+    with mlflow_at(mlflow_database(folder)):
+        yield register_versions(folder / "train")
 
 
 @pytest.fixture(scope="module")

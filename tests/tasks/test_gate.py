@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from comparable import as_compared, if_honest
+from comparable import angle, as_compared, if_honest
 from pydantic import ValidationError
 
 from congruence.kernels.errors import InvalidInputError
@@ -25,13 +25,8 @@ from congruence.tasks.models.registry import RegistryError, baseline_version
 from congruence.tasks.scores.evaluation import INFLUENCE, MetricValue
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import METRICS
-from congruence.tasks.settings.sections import ModelVersion
 
 MARGIN = {"baseline": "champion", "not_worse_on": ["cce_mean"]}
-
-
-def model(version):
-    return ModelVersion("angle", version, f"models:/angle/{version}")
 
 
 def with_cce(version: ComparedVersion, mean: float, error: float, rows: int = 100) -> ComparedVersion:
@@ -82,7 +77,7 @@ def test_undecided_says_how_many_rows_would_decide(compared):
 def test_a_small_split_passes_nothing(make_evaluation):
     """One that asks for a significant loss passes a version twice as far from the truth on 30 points."""
     truth, worse = (
-        as_compared(make_evaluation(model=model(version), rows=32, bias=bias))
+        as_compared(make_evaluation(model=angle(version), rows=32, bias=bias))
         for version, bias in (("1", 0.0), ("2", 0.3))
     )
     decision = apply_gate(worse, truth, GateSettings(**MARGIN))
@@ -179,7 +174,7 @@ def test_of_quantiles_crps_is_compared_unless_nll_is_asked_for(compared):
     assert [check.metric for check in asked.checks] == ["nll_mean"]
     number, why = best_of([{"test": biased}, {"test": truth}], GateSettings(baseline="0", margin={"cce_mean": 9.0}))
     assert (number, why.split(" is ")[0]) == (1, "cce_mean of angle/1")
-    same = {"test": replace(truth, model=model("7"))}
+    same = {"test": replace(truth, model=angle("7"))}
     assert best_of([{"test": truth}, same], GateSettings(baseline="0"))[1].endswith("on cce_mean, crps_mean")
 
 
@@ -219,7 +214,7 @@ def test_of_several_that_pass_the_best_by_the_order_of_the_rules_and_the_older_o
     assert why.startswith("crps_mean of angle/1 is lower than that of angle/3: ")
     assert best_of([biased, truth], gate)[0] == 1
     assert best_of([biased, truth], gate)[1].startswith("crps_mean of angle/1 is lower than that of angle/3: ")
-    same = {"test": replace(compared[0], model=model("7"))}
+    same = {"test": replace(compared[0], model=angle("7"))}
     number, why = best_of([truth, same], gate)
     assert (number, why) == (0, "no later one is shown to be better than angle/1 on crps_mean, cce_mean")
     assert best_of([truth], gate) == (0, "the only one that passed")

@@ -45,10 +45,14 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(ROWS, 5))
 
 
+def summary_of(law: Distribution, y: np.ndarray, x: np.ndarray) -> tuple[dict[str, MetricValue], dict[str, np.ndarray]]:
+    found = measure(Asked(), EXACT, x, y, {"": law})[""]
+    points = score_points(found, Rows({}, y, law))
+    return version_metrics(metric_names(), Rows(points, y, law), found)[0], points
+
+
 def metrics_of(predictive: Distribution, y: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    found = measure(Asked(), EXACT, X, y, {"model": predictive})["model"]
-    points = score_points(found, Rows({}, y, predictive))
-    metrics, _ = version_metrics(metric_names(), Rows(points, y, predictive), found)
+    metrics, points = summary_of(predictive, y, X)
     for name, metric in metrics.items():
         assert np.isfinite(metric.value), name
         if metric.low is not None and metric.high is not None:
@@ -67,10 +71,7 @@ def normal() -> tuple[Normal, np.ndarray, dict[str, float], dict[str, np.ndarray
 def test_few_rows_have_the_metrics_that_they_can_have(rows: int) -> None:
     """The chi-squared test of the PIT takes ten; its refusal failed the version."""
     y = X[:rows, 0] + RNG.normal(size=rows)
-    predictive = Normal(X[:rows, 0], np.ones(rows))
-    found = measure(Asked(), EXACT, X[:rows], y, {"model": predictive})["model"]
-    points = score_points(found, Rows({}, y, predictive))
-    metrics, _ = version_metrics(metric_names(), Rows(points, y, predictive), found)
+    metrics, _ = summary_of(Normal(X[:rows, 0], np.ones(rows)), y, X[:rows])
     assert {"cce_mean", "crps_mean", "pit_cvm_p_value"} <= metrics.keys()
     assert "pit_chi2_p_value" not in metrics
 
@@ -254,22 +255,17 @@ def test_every_family_has_coverage_and_width_at_four_levels(law: Distribution) -
     assert widths[-1] > 0.0
 
 
-def summary_of(model: Distribution, y: np.ndarray, x: np.ndarray) -> dict[str, MetricValue]:
-    found = measure(Asked(), EXACT, x, y, {"": model})[""]
-    points = score_points(found, Rows({}, y, model))
-    return version_metrics(metric_names(), Rows(points, y, model), found)[0]
-
-
 @pytest.fixture(scope="module")
 def metrics():
     rng = np.random.default_rng(1)
     x = rng.standard_normal((150, 3))
     rate = np.exp(0.5 * x[:, 0])
-    return {
-        "normal": summary_of(Normal(x[:, 0], np.ones(150)), x[:, 0] + rng.standard_normal(150), x),
-        "biased": summary_of(Normal(x[:, 0] + 2.0, np.ones(150)), x[:, 0] + rng.standard_normal(150), x),
-        "counts": summary_of(Poisson(rate), rng.poisson(rate).astype(float), x),
+    laws = {
+        "normal": (Normal(x[:, 0], np.ones(150)), x[:, 0] + rng.standard_normal(150)),
+        "biased": (Normal(x[:, 0] + 2.0, np.ones(150)), x[:, 0] + rng.standard_normal(150)),
+        "counts": (Poisson(rate), rng.poisson(rate).astype(float)),
     }
+    return {name: summary_of(law, y, x)[0] for name, (law, y) in laws.items()}
 
 
 def test_every_logged_number_has_a_meaning(metrics):

@@ -10,7 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from databases import mlflow_database
+from databases import mlflow_at, mlflow_database
 from mlflow.models import list_evaluators
 
 from congruence.kernels.distributions import Distribution, Normal
@@ -35,13 +35,11 @@ def data() -> pd.DataFrame:
 def tracking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder: Path = tmp_path_factory.getbasetemp() / "evaluator"
     folder.mkdir(exist_ok=True)
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(mlflow_database(folder))
-    if mlflow.get_experiment_by_name("evaluator") is None:
-        mlflow.create_experiment("evaluator", artifact_location=(folder / "artifacts").as_uri())
-    mlflow.set_experiment("evaluator")
-    yield
-    mlflow.set_tracking_uri(before)
+    with mlflow_at(mlflow_database(folder)):
+        if mlflow.get_experiment_by_name("evaluator") is None:
+            mlflow.create_experiment("evaluator", artifact_location=(folder / "artifacts").as_uri())
+        mlflow.set_experiment("evaluator")
+        yield
 
 
 def predict(frame: pd.DataFrame) -> Normal:

@@ -9,24 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from comparable import angle
 from mlflow import MlflowClient
 
 from congruence.flows.operations.listing import list_pages
 from congruence.tasks.mlflow import identity
 from congruence.tasks.mlflow.evaluations import described, log_evaluation
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
+from congruence.tasks.settings.sections import TrackingSettings
 
-VERSION = ModelVersion("angle", "1", "models:/angle/1")
+VERSION = angle("1")
 LONGEST_TAG = 5000  # of an experiment, in every MLflow 3
-
-
-@pytest.fixture
-def tracked(tracked: TrackingSettings) -> TrackingSettings:
-    client = MlflowClient()
-    client.create_registered_model("angle")
-    client.create_model_version("angle", source="/nowhere", description="Trained on *Tuesday*.")
-    return tracked
 
 
 def test_the_view_is_what_servers_with_and_without_named_views_read() -> None:
@@ -50,10 +43,10 @@ def test_the_view_is_what_servers_with_and_without_named_views_read() -> None:
 
 
 def test_an_evaluation_prepares_its_experiment_and_describes_its_version(
-    make_evaluation: Any, tracked: TrackingSettings
+    make_evaluation: Any, registered: TrackingSettings
 ) -> None:
     client = MlflowClient()
-    run_id = log_evaluation(make_evaluation(model=VERSION), tracked)
+    run_id = log_evaluation(make_evaluation(model=VERSION), registered)
     experiment = client.get_experiment_by_name("congruence/evaluations")
     key = identity.view_key("test")
     assert experiment.tags[f"mlflow.sharedViewState.{key}"] == identity.view_of_evaluations("test")
@@ -71,11 +64,11 @@ def test_an_evaluation_prepares_its_experiment_and_describes_its_version(
 
 
 def test_the_ui_names_a_page_for_each_split(
-    make_evaluation: Any, tracked: TrackingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_evaluation: Any, registered: TrackingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tracked.uri))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(registered.uri))
     assert list_pages(tmp_path, "http://127.0.0.1:5000") == []
-    log_evaluation(make_evaluation(model=VERSION), tracked)
+    log_evaluation(make_evaluation(model=VERSION), registered)
     experiment = MlflowClient().get_experiment_by_name("congruence/evaluations").experiment_id
     (line,) = list_pages(tmp_path, "http://127.0.0.1:5000")
     assert line.split() == [
@@ -87,10 +80,10 @@ def test_the_ui_names_a_page_for_each_split(
     ]
 
 
-def test_a_description_that_somebody_wrote_stays(make_evaluation: Any, tracked: TrackingSettings) -> None:
+def test_a_description_that_somebody_wrote_stays(make_evaluation: Any, registered: TrackingSettings) -> None:
     client = MlflowClient()
     experiment = client.create_experiment("congruence/evaluations", tags={"mlflow.note.content": "Ours."})
-    log_evaluation(make_evaluation(model=VERSION), tracked)
+    log_evaluation(make_evaluation(model=VERSION), registered)
     assert client.get_experiment(experiment).tags["mlflow.note.content"] == "Ours."
     assert f"mlflow.sharedViewState.{identity.view_key('test')}" in client.get_experiment(experiment).tags
 

@@ -13,7 +13,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from databases import mlflow_database
+from databases import mlflow_at, mlflow_database
 from scipy import stats
 
 import congruence
@@ -64,18 +64,14 @@ def test_the_numbers_are_those_of_the_pipeline(tmp_path: Path, tracking: Trackin
     frame, design = table(), {"groups": "patient", "weights": "weight"}
     frame.loc[7, "b"] = np.nan
     frame.to_parquet(tmp_path / "rows.parquet")
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(tracking.uri)
-    mlflow.create_experiment("models", artifact_location=(tmp_path / "models").as_uri())
-    mlflow.set_experiment("models")
 
     def model(asked: pd.DataFrame) -> Normal:
         return Normal(asked["a"].to_numpy(float), np.full(len(asked), 0.6))
 
-    try:
+    with mlflow_at(tracking.uri):
+        mlflow.create_experiment("models", artifact_location=(tmp_path / "models").as_uri())
+        mlflow.set_experiment("models")
         log_predictive_model(model, name="m", input_example=frame[["a", "b"]].head(), registered_model_name="narrow")
-    finally:
-        mlflow.set_tracking_uri(before)
     split = {
         "uri": str(tmp_path / "rows.parquet"), "input": ["a", "b", "c"], "input_kind": "features", "target": "y",
         "slices": ["place"], "groups": design["groups"], "weight": design["weights"],

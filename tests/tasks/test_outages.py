@@ -10,6 +10,7 @@ from typing import Any
 import mlflow
 import pytest
 import requests
+from databases import mlflow_at
 from loopback import PostgreSQL, postgresql_program
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
@@ -23,15 +24,19 @@ from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.runs import ERROR, fail_run, open_run
 from congruence.tasks.models.registry import RegistryError, resolve
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
+from congruence.tasks.settings.sections import TrackingSettings
+
+
+@pytest.fixture
+def evaluation(make_evaluation: Any) -> Evaluation:
+    made: Evaluation = make_evaluation()
+    return made
 
 
 def test_a_tag_that_cannot_be_set_fails_no_version_whose_numbers_are_logged(
-    make_evaluation: Any, tracked: TrackingSettings, monkeypatch: pytest.MonkeyPatch
+    evaluation: Evaluation, registered: TrackingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, evaluation = MlflowClient(), make_evaluation()
-    client.create_registered_model("angle")
-    client.create_model_version("angle", source="/nowhere")
+    client = MlflowClient()
 
     def refuse(*_: Any) -> None:
         raise MlflowException("no such column", error_code=BAD_REQUEST)
@@ -43,19 +48,19 @@ def test_a_tag_that_cannot_be_set_fails_no_version_whose_numbers_are_logged(
 
     monkeypatch.setattr(evaluations, "tag_version", refuse)
     monkeypatch.setattr(MlflowClient, "log_batch", without_tags)
-    run = client.get_run(log_evaluation(evaluation, tracked))
+    run = client.get_run(log_evaluation(evaluation, registered))
     assert run.info.status == "FINISHED"
     assert run.data.metrics["headline/cce_mean"] == pytest.approx(evaluation.metrics["cce_mean"].value, rel=1e-3)
     monkeypatch.undo()
-    assert log_evaluation(evaluation, tracked) == run.info.run_id
+    assert log_evaluation(evaluation, registered) == run.info.run_id
     assert "cce" in client.get_model_version("angle", "1").tags
 
 
 def test_what_may_succeed_a_little_later() -> None:
-    assert is_transient(requests.ConnectionError("refused"))
-    assert is_transient(MlflowException("lost"))  # an internal error
     duplicate = 'duplicate key value violates unique constraint "dataset_pk"'
-    assert is_transient(MlflowException(duplicate, error_code=BAD_REQUEST))
+    internal = MlflowException("lost")
+    for error in (requests.ConnectionError("refused"), internal, MlflowException(duplicate, error_code=BAD_REQUEST)):
+        assert is_transient(error)
     assert not is_transient(MlflowException("no such column", error_code=BAD_REQUEST))
     assert not is_transient(MlflowException("no such model", error_code=RESOURCE_DOES_NOT_EXIST))
     assert not is_transient(ValueError("wrong"))
@@ -74,24 +79,19 @@ def test_a_version_is_not_missing_because_nobody_answers(
 
 
 def test_a_failed_run_is_replaced_so_that_its_duration_is_that_of_the_attempt_that_ended(
-    make_evaluation: Any, tracked: TrackingSettings
+    evaluation: Evaluation, registered: TrackingSettings
 ) -> None:
-    client, evaluation = MlflowClient(), make_evaluation()
-    identity = EvaluationIdentity.of(evaluation)
-    failed_id = open_run(identity, tracked)
-    fail_run(failed_id, "no licence at https://me:hunter22@host/x", tracked)
+    client, identity = MlflowClient(), EvaluationIdentity.of(evaluation)
+    failed_id = open_run(identity, registered)
+    fail_run(failed_id, "no licence at https://me:hunter22@host/x", registered)
     failed = client.get_run(failed_id)
-    assert (failed.info.status, failed.data.tags["congruence.error"]) == (
-        "FAILED",
-        "no licence at https://***@host/x",
-    )
+    said = failed.data.tags["congruence.error"]
+    assert (failed.info.status, said) == ("FAILED", "no licence at https://***@host/x")
     time.sleep(0.05)
-    run_id = open_run(identity, tracked)
+    run_id = open_run(identity, registered)
     assert client.get_run(failed_id).info.lifecycle_stage == "deleted"
     assert client.get_run(run_id).info.start_time >= failed.info.end_time + 50
-    client.create_registered_model("angle")
-    client.create_model_version("angle", source="/nowhere")
-    assert log_evaluation(evaluation, tracked) == run_id
+    assert log_evaluation(evaluation, registered) == run_id
     ended = client.get_run(run_id)
     assert ended.info.status == "FINISHED"
     assert "congruence.error" not in ended.data.tags
@@ -141,20 +141,6 @@ def test_a_server_that_answered_before_is_waited_for(monkeypatch: pytest.MonkeyP
 
 
 LOST = "the Dask scheduler was lost"
-
-
-@pytest.fixture
-def registered(tracked: TrackingSettings) -> TrackingSettings:
-    client = MlflowClient()
-    client.create_registered_model("angle")
-    client.create_model_version("angle", source="/nowhere")
-    return tracked
-
-
-@pytest.fixture
-def evaluation(make_evaluation: Any) -> Evaluation:
-    made: Evaluation = make_evaluation(model=ModelVersion("angle", "1", "models:/angle/1"))
-    return made
 
 
 def require_complete(run_id: str) -> None:
@@ -211,10 +197,8 @@ def cluster() -> Iterator[PostgreSQL]:
 
 @pytest.fixture
 def settings(cluster: PostgreSQL, tmp_path: Any) -> Iterator[TrackingSettings]:
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(cluster.address())
-    yield TrackingSettings(uri=cluster.address(), report=False, patience=5, artifact_location=str(tmp_path))
-    mlflow.set_tracking_uri(before)
+    with mlflow_at(cluster.address()):
+        yield TrackingSettings(uri=cluster.address(), report=False, patience=5, artifact_location=str(tmp_path))
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from congruence.tasks.plots.evaluation import (
     versions_figure,
 )
 from congruence.tasks.plots.style import figure_of, new_figure, png
-from congruence.tasks.scores.evaluation import MetricValue, metric_list_digest
+from congruence.tasks.scores.evaluation import metric_list_digest
 from congruence.tasks.scores.summary import rejection_curves
 
 N = 400
@@ -240,14 +240,7 @@ def test_pictures_show_themselves_and_are_saved(tmp_path):
     assert axes.figure.savefig is not None
 
 
-ALL = {
-    "cce_histogram",
-    "extremes",
-    "reliability",
-    "pit_interpretation",
-    "rejection",
-    "cce_by_slice",
-}
+ALL = {"cce_histogram", "extremes", "reliability", "pit_interpretation", "rejection", "cce_by_slice"}
 
 
 def is_drawn(data: bytes) -> bool:
@@ -303,14 +296,6 @@ def test_threads_draw_the_same_and_leave_the_global_style_alone(make_evaluation)
 def test_versions_side_by_side(make_evaluation):
     metrics = {f"angle/{v}": make_evaluation(scale=scale).metrics for v, scale in enumerate((1.0, 0.5, 3.0))}
     assert is_drawn(png(versions_figure(metrics)))
-
-
-def test_the_verdict_is_by_the_tests_that_were_made(make_evaluation):
-    assert str(make_evaluation().verdict).startswith("no fault found in ")
-    assert str(make_evaluation(bias=2.0).verdict) == "wrong"
-    tested = make_evaluation()
-    assert make_evaluation(metrics={**tested.metrics, "cce_p_value": MetricValue(0.01)}).verdict.is_wrong
-    assert str(make_evaluation(metrics={"mae": MetricValue(1.0)}).verdict) == "not judged: no test was made"
 
 
 def test_a_metric_list_has_no_order():

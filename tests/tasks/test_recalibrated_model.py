@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from comparable import angle
 
 from congruence.kernels.dependence.correlation import hold_out
 from congruence.kernels.distributions import Distribution, Histogram, Mixture, Normal, Poisson, Quantiles, Samples
@@ -39,7 +40,7 @@ from congruence.tasks.scores.correction import in_words, is_wanted, preview, row
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.sentences.calibration import CorrectionPreview, PreviewRow, judgement
-from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
+from congruence.tasks.settings.sections import EncoderSettings
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
 BENT = NormalScoreMap([0.3, -0.2], [1.5, 0.7], np.array([0.0, 0.25, 1.0]), np.array([[0.0, 0.2, 1.0], [0.0, 0.3, 1.0]]))
@@ -234,7 +235,7 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     few, many = (preview(EXACT, Rows({}, y, each)[chosen], x[chosen], half) for each in draws)
     assert few.said.endswith("; its CRPS reads too low, as the 10 draws of a row move together")
     assert "CRPS" not in many.said
-    page = render("what_to_do.html", preview=tried, model=ModelVersion("angle", "3", "models:/angle/3"))
+    page = render("what_to_do.html", preview=tried, model=angle("3"))
     assert "recalibrate FILE --version models:/angle/3" in page
     assert page.count("<tr>") == 6
     assert "NLL, CRPS and CCE fall (better)" in page

@@ -44,6 +44,12 @@ def browser() -> Iterator[Browser]:
     browser.close()
 
 
+@pytest.fixture(autouse=True)
+def _no_page_has_an_error(browser: Browser) -> Iterator[None]:
+    yield
+    assert browser.evaluate("window.errors.join()") == ""
+
+
 @pytest.fixture(scope="module")
 def pages(make_evaluation: Any, compared: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A report with a sentence on one half of the rows, and a comparison of three versions."""
@@ -86,6 +92,7 @@ def look(browser: Browser, page: Path, *, width: int = 1000, dark: bool = False)
     browser.call("Emulation.setEmulatedMedia", features=scheme)
     browser.open(page.as_uri())
     assert browser.wait("document.documentElement.dataset.ready === 'yes'", 20)
+    assert browser.evaluate("errors.join()") == ""
 
 
 def said(browser: Browser, selector: str) -> str:
@@ -96,7 +103,6 @@ def said(browser: Browser, selector: str) -> str:
 def test_a_page_is_whole_at_three_widths_in_light_and_dark(browser: Browser, pages: dict[str, Path], name: str) -> None:
     for width, dark in ((400, False), (1000, True), (1600, False)):
         look(browser, pages[name], width=width, dark=dark)
-        assert browser.evaluate("errors.join()") == ""
         assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
         painted = "[...document.getElementById('map').getContext('2d').getImageData(0, 0, 300, 200).data]"
         assert int(str(browser.evaluate(f"new Set({painted}).size"))) > 10
@@ -138,7 +144,6 @@ def test_a_row_of_text_shows_its_text_and_a_year_is_no_amount(
     values = said(browser, "#row-values")
     assert "year2021" in values
     assert "price20," in values
-    assert browser.evaluate("errors.join()") == ""
 
 
 def test_the_map_is_drawn_once_it_has_a_width_and_follows_it(browser: Browser, pages: dict[str, Path]) -> None:
@@ -158,7 +163,6 @@ def test_the_map_is_drawn_once_it_has_a_width_and_follows_it(browser: Browser, p
     browser.evaluate("document.querySelector('main').style.width = '500px'")
     assert browser.wait("document.getElementById('map').width === document.getElementById('map').clientWidth", 20)
     assert browser.wait(painted, 20)
-    assert browser.evaluate("errors.join()") == ""
 
 
 def test_every_control_is_reached_by_keys(browser: Browser, pages: dict[str, Path]) -> None:
@@ -202,7 +206,6 @@ def test_a_sentence_selects_its_rows_in_map_features_and_table_and_a_row_opens(
     assert said(browser, "#selected-words").startswith("Selected: ")
     browser.evaluate("document.querySelector('#places th:nth-child(2) button').click()")
     assert said(browser, "#places tbody td") == "half right"
-    assert browser.evaluate("errors.join()") == ""
 
 
 def test_two_versions_are_looked_at_side_by_side(browser: Browser, pages: dict[str, Path]) -> None:
@@ -214,7 +217,6 @@ def test_two_versions_are_looked_at_side_by_side(browser: Browser, pages: dict[s
     assert said(browser, "#selected-words").startswith("Selected: rows lost by angle/3: ")
     assert said(browser, "#row-winner").startswith("angle/2 scores better, by ")
     assert "angle/3: " in said(browser, "#law")
-    assert browser.evaluate("errors.join()") == ""
 
 
 def test_a_page_runs_in_a_frame_without_an_origin_as_mlflow_shows_it(
@@ -255,7 +257,6 @@ def test_the_page_of_scored_inputs_draws_its_curves_and_sorts_its_table(
     )
     for width, dark in ((400, False), (1200, True)):
         look(browser, page, width=width, dark=dark)
-        assert browser.evaluate("errors.join()") == ""
         assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert browser.evaluate("document.querySelectorAll('[data-curves=labelled] svg polyline').length") == 9
         assert browser.evaluate("document.querySelectorAll('[data-curves=inputs] svg').length") == 3
@@ -280,7 +281,6 @@ def test_the_pictures_of_a_page_over_time_can_be_read(
     page = tmp_path / "over-time.html"
     page.write_text(render("over_time.html", title="angle over time", series=[series], page=data, scripts=SCRIPTS))
     look(browser, page, width=width)
-    assert browser.evaluate("errors.join()") == ""
     height = "Math.min(...[...document.querySelectorAll('[data-series] svg')].map(svg => 11 * svg.getScreenCTM().a))"
     assert float(str(browser.evaluate(height))) >= 8.5
     past = "[...document.querySelectorAll('[data-series] svg text')].filter(text => {const at = text.getBBox(); "

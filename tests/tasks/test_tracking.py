@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from databases import mlflow_database
+from databases import mlflow_at, mlflow_database
 from distributed import Client
 from mlflow import MlflowClient
 from pydantic import ValidationError
@@ -48,12 +48,8 @@ class Constant(mlflow.pyfunc.PythonModel):
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mlflow")
-    before = mlflow.get_tracking_uri()
-    uri = mlflow_database(folder)
-    mlflow.set_tracking_uri(uri)
-    yield TrackingSettings(uri=uri, report=False, patience=5)
-    mlflow.set_tracking_uri(before)
+    with mlflow_at(mlflow_database(tmp_path_factory.mktemp("mlflow"))) as uri:
+        yield TrackingSettings(uri=uri, report=False, patience=5)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +73,12 @@ def split():
     return f"split-{next(counter)}"
 
 
+@pytest.fixture
+def evaluation(make_evaluation, versions, split):
+    """Of the first version, on a split of its own."""
+    return make_evaluation(model=versions[0], split=split)
+
+
 def runs_of(client, settings, split):
     experiment = client.get_experiment_by_name("congruence/evaluations")
     return client.search_runs([experiment.experiment_id], f"tags.`congruence.split` = '{split}'")
@@ -95,8 +97,7 @@ def artifacts(client, run_id, folder=None):
             yield item.path
 
 
-def test_everything_is_there(make_evaluation, versions, settings, client, split):
-    evaluation = make_evaluation(model=versions[0], split=split)
+def test_everything_is_there(evaluation, versions, settings, client, split):
     run_id = log_evaluation(evaluation, settings.model_copy(update={"report": True}))
     run = client.get_run(run_id)
     assert run.info.status == "FINISHED"
@@ -123,8 +124,7 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
     assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 6
 
 
-def test_metrics_reach_the_model_with_their_dataset(make_evaluation, versions, settings, client, split):
-    evaluation = make_evaluation(model=versions[0], split=split)
+def test_metrics_reach_the_model_with_their_dataset(evaluation, versions, settings, client, split):
     log_evaluation(evaluation, settings)
     mine = {
         metric.key: metric.value
@@ -188,8 +188,7 @@ def test_a_model_that_is_not_registered_is_logged_without_a_version_in_use_besid
     assert log_evaluation(evaluation, settings)
 
 
-def test_it_is_found_by_what_makes_it_the_same(make_evaluation, versions, settings, split):
-    evaluation = make_evaluation(model=versions[0], split=split)
+def test_it_is_found_by_what_makes_it_the_same(evaluation, make_evaluation, versions, settings, split):
     identity = EvaluationIdentity.of(evaluation)
     assert find_evaluation(identity, settings) is None
     run_id = log_evaluation(evaluation, settings)
@@ -208,8 +207,7 @@ def test_it_is_found_by_what_makes_it_the_same(make_evaluation, versions, settin
     assert find_evaluation(EvaluationIdentity.of(narrowed), settings) == run_id
 
 
-def test_logging_again_changes_nothing_and_replacing_does(make_evaluation, versions, settings, client, split):
-    evaluation = make_evaluation(model=versions[0], split=split)
+def test_logging_again_changes_nothing_and_replacing_does(evaluation, settings, client, split):
     run_id = log_evaluation(evaluation, settings)
     before = client.get_run(run_id).to_dictionary()
     assert log_evaluation(evaluation, settings) == run_id
@@ -223,8 +221,7 @@ class CutOffError(BaseException):
     """The process dies here."""
 
 
-def test_a_run_cut_off_at_any_step_is_finished_once(make_evaluation, versions, settings, client, split, monkeypatch):
-    evaluation = make_evaluation(model=versions[0], split=split)
+def test_a_run_cut_off_at_any_step_is_finished_once(evaluation, versions, settings, client, split, monkeypatch):
     with_retries = evaluations.with_retries
     cuts = itertools.count()
     while True:
@@ -257,7 +254,7 @@ def test_a_run_cut_off_at_any_step_is_finished_once(make_evaluation, versions, s
 
 
 def test_a_run_cut_off_under_other_software_is_replaced(
-    make_evaluation, versions, settings, client, split, monkeypatch
+    evaluation, make_evaluation, versions, settings, client, split, monkeypatch
 ):
     old = make_evaluation(model=versions[0], split=split, provenance={"solver": "older"})
 
@@ -268,14 +265,13 @@ def test_a_run_cut_off_under_other_software_is_replaced(
     with pytest.raises(CutOffError):
         log_evaluation(old, settings)
     monkeypatch.undo()
-    run_id = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+    run_id = log_evaluation(evaluation, settings)
     (run,) = runs_of(client, settings, split)
     assert run.info.run_id == run_id
     assert run.data.params["solver"] == "cholesky"
 
 
-def test_several_at_once_make_one_run(make_evaluation, versions, settings, client, split):
-    evaluation = make_evaluation(model=versions[0], split=split)
+def test_several_at_once_make_one_run(evaluation, settings, client, split):
     identity = EvaluationIdentity.of(evaluation)
     with ThreadPoolExecutor(4) as pool:
         opened = list(pool.map(lambda _: open_run(identity, settings), range(4)))
@@ -284,10 +280,8 @@ def test_several_at_once_make_one_run(make_evaluation, versions, settings, clien
     assert run_id in opened
 
 
-def test_system_metrics_are_mlflow_s_own_where_its_switch_asks_for_them(
-    make_evaluation, versions, settings, client, split, monkeypatch
-):
-    run_id = open_run(EvaluationIdentity.of(make_evaluation(model=versions[0], split=split)), settings)
+def test_system_metrics_are_mlflow_s_own_where_its_switch_asks_for_them(evaluation, settings, client, monkeypatch):
+    run_id = open_run(EvaluationIdentity.of(evaluation), settings)
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
     with recorded(run_id, None, settings):
         time.sleep(0.3)
@@ -296,17 +290,16 @@ def test_system_metrics_are_mlflow_s_own_where_its_switch_asks_for_them(
     with recorded(run_id, None, settings):
         time.sleep(0.5)
     assert client.get_run(run_id).data.metrics["system/system_memory_usage_megabytes"] > 0
-    evaluation = make_evaluation(model=versions[0], split=split)
     assert log_evaluation(evaluation, settings) == run_id
     assert set(run_metrics(client.get_run(run_id))) == set(evaluation.metrics)
 
 
 @pytest.mark.parametrize("drawn", [True, False])
 def test_dask_s_report_is_an_artifact_where_it_is_asked_for_and_costs_no_evaluation(
-    make_evaluation, versions, settings, client, split, monkeypatch, caplog, drawn
+    evaluation, settings, client, monkeypatch, caplog, drawn
 ):
     pytest.importorskip("bokeh")
-    run_id = open_run(EvaluationIdentity.of(make_evaluation(model=versions[0], split=split)), settings)
+    run_id = open_run(EvaluationIdentity.of(evaluation), settings)
     asked = settings.model_copy(update={"performance_report": True})
     if not drawn:
         monkeypatch.setattr("distributed.performance_report.__aexit__", lambda *_: 1 / 0)
@@ -340,8 +333,7 @@ def test_all_rows_are_in_the_scores_and_few_in_the_table(make_evaluation, versio
     assert len(pd.read_parquet(tmp_path / "scores.parquet")) == 240_000
 
 
-def test_scores_come_back_as_they_were(make_evaluation, versions, settings, split):
-    evaluation = make_evaluation(model=versions[0], split=split)
+def test_scores_come_back_as_they_were(evaluation, settings, split):
     run_id = log_evaluation(evaluation, settings)
     version, scores = read_version(run_id, settings), read_scores(run_id, settings)
     assert set(scores.columns) == set(evaluation.scores.columns)
@@ -372,10 +364,8 @@ def test_scores_come_back_as_they_were(make_evaluation, versions, settings, spli
         logged_versions("nowhere", [], settings)
 
 
-def test_a_table_that_nobody_closed_is_removed_without_a_word(
-    make_evaluation, versions, settings, split, monkeypatch, tmp_path
-):
-    run_id = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+def test_a_table_that_nobody_closed_is_removed_without_a_word(evaluation, settings, monkeypatch, tmp_path):
+    run_id = log_evaluation(evaluation, settings)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -388,8 +378,8 @@ def test_a_table_that_nobody_closed_is_removed_without_a_word(
     assert [str(each.message) for each in said if each.category is ResourceWarning] == []
 
 
-def test_a_flipped_bit_in_a_logged_table_is_found(make_evaluation, versions, settings, client, split):
-    run_id = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+def test_a_flipped_bit_in_a_logged_table_is_found(evaluation, settings, client):
+    run_id = log_evaluation(evaluation, settings)
     place = Path(client.get_run(run_id).info.artifact_uri)
     for name in ("scores.parquet", "influence.parquet"):
         content = (place / name).read_bytes()
@@ -405,8 +395,9 @@ def test_a_flipped_bit_in_a_logged_table_is_found(make_evaluation, versions, set
     assert len(read_scores(run_id, settings)) == 120
 
 
-def test_rows_have_a_digest_and_reference_rows_of_another_split_are_kept(make_evaluation, versions, settings, split):
-    evaluation = make_evaluation(model=versions[0], split=split)
+def test_rows_have_a_digest_and_reference_rows_of_another_split_are_kept(
+    evaluation, make_evaluation, versions, settings, split
+):
     elsewhere = replace(evaluation, influence=evaluation.influence.assign(key=lambda table: "other-" + table["key"]))
     version = read_version(log_evaluation(elsewhere, settings), settings)
     assert list(version.influence["key"])[:2] == ["other-image-0", "other-image-1"]
@@ -486,9 +477,8 @@ def test_evaluations_of_another_target_have_a_view_of_their_own(settings, client
     assert views == [split, f"{split}: ClaimNb", f"{split}: age"]
 
 
-def test_a_run_of_a_former_release_is_found_and_read(settings, client, versions, split, make_evaluation):
+def test_a_run_of_a_former_release_is_found_and_read(evaluation, settings, client, split):
     """As it logged: an experiment a split, short names of metrics, all that identifies in tags."""
-    evaluation = make_evaluation(model=versions[0], split=split)
     run_id = log_evaluation(evaluation, settings)
     new = client.get_run(run_id)
     identity = EvaluationIdentity.of(evaluation)
@@ -515,9 +505,8 @@ def test_a_run_of_a_former_release_is_found_and_read(settings, client, versions,
     assert former in [each.run_id for each in listed.evaluations]
 
 
-def test_influence_that_a_former_release_logged_is_read(settings, client, versions, split, make_evaluation, tmp_path):
+def test_influence_that_a_former_release_logged_is_read(evaluation, settings, client, tmp_path):
     """Its noise in a file, and no keys where those of the valid rows were meant."""
-    evaluation = make_evaluation(model=versions[0], split=split)
     run_id = log_evaluation(evaluation, settings)
     expected = read_version(run_id, settings)
     keys, noise = expected.influence["key"].tolist(), expected.influence_noise
@@ -533,8 +522,8 @@ def test_influence_that_a_former_release_logged_is_read(settings, client, versio
     np.testing.assert_array_equal(found.influence_noise, noise)
 
 
-def test_a_run_without_a_table_of_scores_names_the_remedy(settings, client, versions, split, make_evaluation):
-    run_id = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+def test_a_run_without_a_table_of_scores_names_the_remedy(evaluation, settings, client):
+    run_id = log_evaluation(evaluation, settings)
     (Path(client.download_artifacts(run_id, "")) / "scores.parquet").unlink()
     found = read_version(run_id, settings)
     said = rf"run {run_id}: holds no scores\.parquet, .*; evaluate its version again"

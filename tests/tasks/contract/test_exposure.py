@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from logged_models import log_by_us
 from pydantic import ValidationError
 from sklearn.linear_model import PoissonRegressor
 
 from congruence.kernels import NegativeBinomial, Normal, Poisson
-from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
+from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model
 from congruence.tasks.contract.loading import require_counts
 from congruence.tasks.contract.model import EXPOSURE, exposed
 from congruence.tasks.data.settings import SplitSettings
@@ -46,17 +47,8 @@ def served(uri: str, registry_uri: str) -> ServedVersion:
 
 def test_a_rate_model_is_a_count_model_in_one_word(registry: str, registry_uri: str, tmp_path: Path) -> None:
     rows, model = policies(), glm(policies(1))
-    log_predictive_model(
-        model,
-        name="glm",
-        input_example=rows.drop(columns="claims"),
-        family="poisson",
-        exposure="Exposure",
-        registered_model_name=registry,
-    )
-    log_predictive_model(
-        model, name="rates", input_example=rows[["age", "power"]], family="poisson", registered_model_name=registry
-    )
+    log_by_us(model, registry, rows.drop(columns="claims"), family="poisson", exposure="Exposure")
+    log_by_us(model, registry, rows[["age", "power"]], family="poisson")
     loaded = load_predictive_model(f"models:/{registry}/1")
     assert loaded.input_columns == ("age", "power")
     law = loaded.predict(rows)
@@ -67,14 +59,8 @@ def test_a_rate_model_is_a_count_model_in_one_word(registry: str, registry_uri: 
         loaded.predict(rows[["age", "power"]])
 
     rows.to_parquet(tmp_path / "policies.parquet")
-    settings = SplitSettings(
-        uri=str(tmp_path / "policies.parquet"),
-        input=["age", "power"],
-        input_kind="features",
-        target="claims",
-        exposure="Exposure",
-    )
-    split = open_split(settings)
+    asked = {"uri": str(tmp_path / "policies.parquet"), "input": ["age", "power"], "input_kind": "features"}
+    split = open_split(SplitSettings.model_validate(asked | {"target": "claims", "exposure": "Exposure"}))
     frame, targets = contract_rows(split, 2048)
     assert targets is not None
     np.testing.assert_array_equal(frame[EXPOSURE], rows["Exposure"][:2048])
@@ -85,11 +71,9 @@ def test_a_rate_model_is_a_count_model_in_one_word(registry: str, registry_uri: 
 
 
 def test_predictions_of_a_file_name_the_exposure_of_every_split() -> None:
+    split = {"uri": "a.parquet", "input": ["x"], "input_kind": "features", "target": "y"}
     content = {
-        "splits": [
-            {"uri": "a.parquet", "input": ["x"], "input_kind": "features", "target": "y"},
-            {"name": "b", "uri": "b.parquet", "input": ["x"], "input_kind": "features", "target": "y", "exposure": "e"},
-        ],
+        "splits": [split, split | {"name": "b", "exposure": "e"}],
         "encoder": {"kind": "identity"},
         "predictions": {"family": "poisson", "columns": {"rate": "out"}, "exposure": "Exposure"},
     }

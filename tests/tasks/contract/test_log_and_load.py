@@ -13,11 +13,12 @@ import pandas as pd
 import pytest
 import sklearn
 import torch
+from logged_models import log_by_us, log_natively, newest, predicted
 from mlflow import MlflowClient
 from sklearn.linear_model import LinearRegression, PoissonRegressor, QuantileRegressor
 
 from congruence.kernels.distributions import Distribution, Laplace, Normal, Poisson, Quantiles
-from congruence.tasks.contract import ContractError, check_contract, load_predictive_model, log_predictive_model
+from congruence.tasks.contract import ContractError, check_contract, log_predictive_model
 from congruence.tasks.contract.model import failure_text
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.models.registry import RegistryError, list_versions, resolve, select
@@ -37,14 +38,10 @@ class LaplaceHead(torch.nn.Module):
         return torch.distributions.Laplace(loc, torch.nn.functional.softplus(scale))
 
 
-class RawHead(torch.nn.Linear):
-    """Columns loc and log variance, as many networks give them."""
-
-
 def loaded(name: str, model: Any, **settings: Any) -> Distribution:
     """Logged, registered, loaded by URI, checked, and asked for the rows of FRAME beside columns it must not see."""
-    log_predictive_model(model, name="model", input_example=FRAME, registered_model_name=name, **settings)
-    found = load_predictive_model(list_versions(name)[-1].uri)
+    log_by_us(model, name, FRAME, **settings)
+    found = newest(name)
     seen = FRAME.assign(target=TARGET, key="row")
     report = check_contract(found, seen, TARGET)
     assert report.rows == len(FRAME)
@@ -70,7 +67,7 @@ def test_a_regressor_of_counts_gives_their_mean(registry: str, recwarn: pytest.W
     def logged(**settings: Any) -> Distribution:
         about = {"name": "m", "input_example": frame, "registered_model_name": registry}
         log_predictive_model(regressor, **about, **settings)
-        return load_predictive_model(select(registry)[-1].uri).predict(frame)
+        return newest(registry).predict(frame)
 
     poisson = logged(family="poisson")
     assert isinstance(poisson, Poisson)
@@ -104,7 +101,7 @@ def test_a_torch_module_that_returns_a_distribution(registry: str) -> None:
 
 
 def test_a_torch_module_that_returns_a_matrix(registry: str) -> None:
-    module = RawHead(2, 2)
+    module = torch.nn.Linear(2, 2)  # columns loc and log variance, as many networks give them
     settings = {"columns": {"loc": "0", "scale": "1"}, "transforms": {"scale": "exp"}}
     found = loaded(registry, module, family="normal", **settings)
     raw = module(torch.as_tensor(FRAME.to_numpy(dtype=np.float32, copy=True))).detach().numpy()
@@ -114,14 +111,11 @@ def test_a_torch_module_that_returns_a_matrix(registry: str) -> None:
 
 def test_a_model_of_another_flavour_needs_only_settings(registry: str) -> None:
     model = LinearRegression().fit(FRAME, np.column_stack([TARGET, np.ones(12)]))
-    mlflow.sklearn.log_model(
-        model, name="plain", registered_model_name=registry, signature=mlflow.models.infer_signature(FRAME),
-        serialization_format="cloudpickle", pip_requirements=["scikit-learn"],
-    )  # fmt: skip
+    log_natively(model, registry, FRAME)
     with pytest.raises(ContractError, match=r"ndarray of shape \(12, 2\).*\(1\) predictions: .*\(3\) predictions: "):
-        load_predictive_model(f"models:/{registry}/1").predict(FRAME)
-    found = load_predictive_model(f"models:/{registry}/1", PredictionSettings(family="normal"))
-    np.testing.assert_allclose(found.predict(FRAME).mean(), model.predict(FRAME)[:, 0])
+        predicted(registry, FRAME)
+    found = predicted(registry, FRAME, PredictionSettings(family="normal"))
+    np.testing.assert_allclose(found.mean(), model.predict(FRAME)[:, 0])
 
 
 def test_uris_names_and_aliases_find_their_versions(registry: str) -> None:
@@ -144,12 +138,14 @@ def test_uris_names_and_aliases_find_their_versions(registry: str) -> None:
 
 
 def test_a_wrong_description_is_refused_before_logging(registry: str) -> None:
-    with pytest.raises(ContractError, match=r"parameter 'scale' is missing"):
-        log_predictive_model(LinearRegression().fit(FRAME, TARGET), name=registry, family="normal", input_example=FRAME)
-    with pytest.raises(ContractError, match="give family="):
-        log_predictive_model(LinearRegression().fit(FRAME, TARGET), name=registry, input_example=FRAME)
-    with pytest.raises(ContractError, match="is no model"):
-        log_predictive_model(3, name=registry, family="normal", input_example=FRAME)
+    line = LinearRegression().fit(FRAME, TARGET)
+    for model, settings, said in (
+        (line, {"family": "normal"}, "parameter 'scale' is missing"),
+        (line, {}, "give family="),
+        (3, {"family": "normal"}, "is no model"),
+    ):
+        with pytest.raises(ContractError, match=said):
+            log_predictive_model(model, name=registry, input_example=FRAME, **settings)
 
 
 def _standardised_in_the_batch(frame: pd.DataFrame) -> Normal:
@@ -175,21 +171,15 @@ def _raises(frame: pd.DataFrame) -> pd.DataFrame:
     ],
 )
 def test_the_check_finds_what_would_go_wrong_later(registry: str, function: Any, message: str) -> None:
-    log_predictive_model(
-        function, name="model", input_example=FRAME.head(8), family="normal", registered_model_name=registry
-    )
-    model = load_predictive_model(select(registry)[-1].uri)
+    log_by_us(function, registry, FRAME.head(8), family="normal")
     with pytest.raises(ContractError, match=message) as caught:
-        check_contract(model, FRAME)
+        check_contract(newest(registry), FRAME)
     assert str(caught.value).startswith(f"{registry}/")
 
 
 def test_the_check_compares_targets_with_the_family(registry: str) -> None:
-    log_predictive_model(
-        lambda f: pd.DataFrame({"rate": f["b"]}), name="m", family="poisson", input_example=FRAME,
-        registered_model_name=registry,
-    )  # fmt: skip
-    model = load_predictive_model(select(registry)[-1].uri)
+    log_by_us(lambda f: pd.DataFrame({"rate": f["b"]}), registry, FRAME, family="poisson")
+    model = newest(registry)
     with pytest.raises(ContractError, match=r"is for counts, but the target of row 0 is 0.5"):
         check_contract(model, FRAME, np.full(12, 0.5))
     with pytest.raises(ContractError, match=r"predicts shape \(12,\) for targets of shape \(12, 2\)"):

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from logged_models import log_by_us, log_natively, newest, predicted
 from mlflow.exceptions import MlflowException
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
@@ -25,14 +26,13 @@ from congruence.kernels.distributions import Normal, Poisson, Quantiles
 from congruence.kernels.distributions.recalibrated import NormalScoreMap
 from congruence.kernels.recalibration.recalibration_map import Form
 from congruence.tasks import readers
-from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
+from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.contract.loading import fetch, loading_remedy
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.models import processes
 from congruence.tasks.models.environments import model_variables
 from congruence.tasks.models.processes import ModelProcess
-from congruence.tasks.models.registry import list_versions
 from congruence.tasks.readers.base import Call
 from congruence.tasks.readers.read import ask
 from congruence.tasks.recalibration.model import RecalibratedModel
@@ -44,19 +44,10 @@ RIDGE = BayesianRidge().fit(FRAME, TARGET)
 MEAN, STD = RIDGE.predict(FRAME, return_std=True)
 
 
-def log_natively(model: object, name: str) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        mlflow.sklearn.log_model(
-            model, name="model", registered_model_name=name, pip_requirements=["numpy"],
-            serialization_format="cloudpickle", signature=mlflow.models.infer_signature(FRAME),
-        )  # fmt: skip
-    return list_versions(name)[-1].uri
-
-
 def test_a_native_model_in_a_process_of_its_own(registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "logged_environment", lambda *_, **__: Path(sys.executable))
-    version = load_predictive_model(log_natively(RIDGE, registry)).identity
+    log_natively(RIDGE, registry, FRAME)
+    version = newest(registry).identity
     model = ModelProcess(fetch(version), "ridge", PredictSettings(isolation="environment"), tmp_path)
     for predictions in (PredictionSettings(), PredictionSettings(method="predict(return_std=True)")):
         found = PredictiveModel(version, predictions, model).predict(FRAME)
@@ -96,7 +87,8 @@ def test_the_readers_need_numpy_and_the_standard_library_alone(tmp_path: Path) -
 
 
 def test_a_native_version_that_is_recalibrated_answers_in_columns_of_ours(registry: str) -> None:
-    parent = load_predictive_model(log_natively(RIDGE, registry))
+    log_natively(RIDGE, registry, FRAME)
+    parent = newest(registry)
     moved = NormalScoreMap.affine(np.full(40, 0.3), np.full(40, 1.5))
     model = RecalibratedModel()
     model.settings, model.parent, model.embedding = parent.settings, parent, None
@@ -105,25 +97,24 @@ def test_a_native_version_that_is_recalibrated_answers_in_columns_of_ours(regist
     assert model.read_by == PredictionSettings(family="normal")
     np.testing.assert_allclose(found.mean(), MEAN + 0.3 * STD)
     np.testing.assert_allclose(found.std(), 1.5 * STD)
-    log_predictive_model(lambda frame: Normal(frame["a"], 1.0), name="model", input_example=FRAME,
-                         registered_model_name=f"{registry}-own")  # fmt: skip
-    own = load_predictive_model(list_versions(f"{registry}-own")[-1].uri, PredictionSettings(method="pred_dist"))
+    log_by_us(lambda frame: Normal(frame["a"], 1.0), f"{registry}-own", FRAME)
+    own = newest(f"{registry}-own", PredictionSettings(method="pred_dist"))
     assert own.settings.method is None  # what a version says itself comes before a method for those that say nothing
 
 
 def test_a_method_with_a_family_gives_columns(registry: str) -> None:
-    uri = log_natively(GaussianProcessRegressor(RBF() + WhiteKernel()).fit(FRAME, TARGET), registry)
+    log_natively(GaussianProcessRegressor(RBF() + WhiteKernel()).fit(FRAME, TARGET), registry, FRAME)
     samples = PredictionSettings(family="samples", method="sample_y(n_samples=7, random_state=1)")
-    found = load_predictive_model(uri, samples).predict(FRAME)
+    found = predicted(registry, FRAME, samples)
     assert found.parameters()["values"].shape == (40, 7)
     with pytest.raises(ContractError, match="its output is a numpy ndarray of shape"):
-        load_predictive_model(uri, PredictionSettings(method="sample_y(n_samples=7)")).predict(FRAME)
+        predicted(registry, FRAME, PredictionSettings(method="sample_y(n_samples=7)"))
 
 
 def test_a_point_forecast_is_named_with_ways_to_give_it_a_spread(registry: str) -> None:
-    uri = log_natively(LinearRegression().fit(FRAME, TARGET), registry)
+    log_natively(LinearRegression().fit(FRAME, TARGET), registry, FRAME)
     with pytest.raises(ContractError, match=r"shape \(40,\) for 40 rows.*columns: \{loc: \"0\", scale: 2.0\}"):
-        load_predictive_model(uri).predict(FRAME)
+        predicted(registry, FRAME)
 
 
 def test_categories_and_missing_values_as_lightgbm_takes_them(registry: str) -> None:
@@ -136,23 +127,18 @@ def test_categories_and_missing_values_as_lightgbm_takes_them(registry: str) -> 
     model.fit(frame, counts)
     expected = model.predict(frame)
     assert len(np.unique(expected[::4])) > 1
-    log_predictive_model(model, name="model", input_example=frame, registered_model_name=registry)
+    log_by_us(model, registry, frame)
     levels = {q: lightgbm.LGBMRegressor(objective="quantile", alpha=q, n_estimators=5, min_child_samples=2, verbose=-1)
               .fit(frame, counts) for q in (0.1, 0.9)}  # fmt: skip
-    log_predictive_model(levels, name="model", input_example=frame, registered_model_name=f"{registry}-levels")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        mlflow.lightgbm.log_model(
-            model, name="model", registered_model_name=f"{registry}-native", pip_requirements=["numpy"],
-            signature=mlflow.models.infer_signature(frame.astype({"place": str})),
-        )  # fmt: skip
     as_text = frame.assign(place=frame["place"].astype(str))
+    log_by_us(levels, f"{registry}-levels", frame)
+    log_natively(model, f"{registry}-native", as_text, "lightgbm")
     for name in (registry, f"{registry}-native"):
         for rows in (frame, as_text):
-            found = load_predictive_model(list_versions(name)[-1].uri).predict(rows)
+            found = predicted(name, rows)
             assert isinstance(found, Poisson)
             np.testing.assert_allclose(found.rate, expected, rtol=1e-12)
-    assert isinstance(load_predictive_model(list_versions(f"{registry}-levels")[-1].uri).predict(frame), Quantiles)
+    assert isinstance(predicted(f"{registry}-levels", frame), Quantiles)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +172,13 @@ def test_what_mlflow_logs_by_default_loads_or_says_what_to_do(registry: str, mon
                                  skops_trusted_types=trusted, **plain)  # fmt: skip
     kinds = [mlflow.models.get_model_info(f"models:/{registry}-{name}/1").flavors for name in ("skops", "trusted")]
     assert [kind["sklearn"]["serialization_format"] for kind in kinds] == ["skops", "skops"]
-    np.testing.assert_allclose(load_predictive_model(f"models:/{registry}-skops/1").predict(FRAME).std(), STD)
+    np.testing.assert_allclose(predicted(f"{registry}-skops", FRAME).std(), STD)
     expected = process.predict(FRAME, return_std=True)[1]
-    np.testing.assert_allclose(load_predictive_model(f"models:/{registry}-trusted/1").predict(FRAME).std(), expected)
-    uri = log_natively(RIDGE, f"{registry}-pickled")
+    np.testing.assert_allclose(predicted(f"{registry}-trusted", FRAME).std(), expected)
+    log_natively(RIDGE, f"{registry}-pickled", FRAME)
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     with pytest.raises(ContractError, match="set MLFLOW_ALLOW_PICKLE_DESERIALIZATION to true"):
-        load_predictive_model(uri)
+        newest(f"{registry}-pickled")
 
 
 class Exported(torch.nn.Module):

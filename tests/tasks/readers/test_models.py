@@ -20,7 +20,7 @@ import scipy.special
 import scipy.stats
 import torch
 import torch.distributions as td
-from logged_models import Returning, log_by_us, log_natively, predicted, same
+from logged_models import Returning, log_by_us, log_natively, newest, predicted, same
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -30,9 +30,8 @@ from sklearn.preprocessing import StandardScaler
 
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.contract import ContractError, check_contract, load_predictive_model, log_predictive_model
+from congruence.tasks.contract import ContractError, check_contract, log_predictive_model
 from congruence.tasks.contract.reading import spec_distribution
-from congruence.tasks.models.registry import list_versions
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import output_of, read_output
 
@@ -241,7 +240,7 @@ def test_a_model_is_read_as_it_was_logged(package: str, make: Callable[[], Case]
     log_by_us(made.model, helped, ASKED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = load_predictive_model(list_versions(native)[-1].uri)
+        model = newest(native)
         same(model.predict(ASKED.assign(target=1.0)), made.expected)
         same(predicted(helped, ASKED), made.expected)
     report = check_contract(model, ASKED, COUNTS[: len(ASKED)])
@@ -282,7 +281,7 @@ def test_a_covariance_for_each_row_is_refused_with_remedies_that_work(registry: 
 
     for function, dimension in ((draws, 2), (first, 1)):
         name = f"{registry}-{function.__name__}"
-        log_predictive_model(function, name="model", input_example=ASKED, registered_model_name=name)
+        log_by_us(function, name, ASKED)
         found = predicted(name, ASKED)
         assert found.dimension == dimension
         mean = model.pred_dist(ASKED.to_numpy()).loc[:, :dimension]

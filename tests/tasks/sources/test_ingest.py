@@ -403,6 +403,22 @@ def test_files_of_types_that_nothing_holds_are_told_apart(tmp_path: Path) -> Non
         open_split(described(folder))
 
 
+def test_files_whose_columns_differ_in_order_and_width_are_one_split(tmp_path: Path) -> None:
+    """arrow 47592."""
+    texts = pa.array(["u", "v", "u"])
+    for order, text, kind in (
+        ("asy", texts, pa.int64()),
+        ("yas", texts.cast(pa.large_string()), pa.float64()),
+        ("say", texts.dictionary_encode(), pa.int32()),
+    ):
+        columns = {"a": pa.array([0.1, 0.2, 0.3]), "s": text, "y": pa.array([1, 2, 3]).cast(kind)}
+        pq.write_table(pa.table({name: columns[name] for name in order}), tmp_path / f"{order}.parquet")
+    asked = {"uri": str(tmp_path), "input": ["a"], "input_kind": "features", "target": "y", "model_inputs": ["a", "s"]}
+    split = open_split(SplitSettings.model_validate(asked))
+    found = split.frame(split.shards[0])
+    assert (found["s"].tolist(), found["a"].tolist()) == (["u", "v", "u"] * 3, [0.1, 0.2, 0.3] * 3)
+
+
 def test_what_exists_is_taken_as_it_is(tmp_path: Path) -> None:
     folder = write(tmp_path / "rows [a]", table())
     assert open_split(described(folder)).rows == open_split(described(folder / "000.parquet")).rows == ROWS

@@ -38,6 +38,12 @@ def frame(rows: int = ROWS) -> pd.DataFrame:
     return pd.DataFrame({"a": rng.normal(size=rows), "b": rng.normal(size=rows), "y": rng.normal(size=rows)})
 
 
+def reasons(split: Split, **options: Any) -> dict[int, str]:
+    """Why rows cannot be used, by their numbers in the split."""
+    of_shards = ((shard.start, split.features(shard, **options)[1]) for shard in split.shards)
+    return {start + row: reason for start, found in of_shards for row, reason in found.items()}
+
+
 def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_path: Path) -> None:
     rows = frame()
     rows.loc[[17, 399], "a"] = np.nan
@@ -54,10 +60,7 @@ def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_pa
     invalid = {number: row.reason for number, row in enumerate(read) if isinstance(row, InvalidRow)}
     assert sorted(invalid) == [17, 18, 399, 400]
     assert invalid[400] == "target 'y' is inf, not a finite number"
-    of_shards = {
-        shard.start + row: reason for shard in split.shards for row, reason in split.features(shard)[1].items()
-    }
-    assert of_shards == invalid
+    assert reasons(split) == invalid
     assert require_measurable(opened(tmp_path / "whole", frame())) is None
 
 
@@ -126,12 +129,7 @@ def test_rows_that_lack_a_feature_stay_where_the_encoder_takes_them(tmp_path: Pa
     assert "119 of 600 rows lack a feature and stay: the models are given them as they are" in staying
     assert "a feature that is 1 where it is missing (encoder.missing: indicator): row 0 (" in staying
     assert staying.endswith("feature 'a' is nan; and 116 more")
-    reasons = {
-        shard.start + row: reason
-        for shard in split.shards
-        for row, reason in split.features(shard, missing=True)[1].items()
-    }
-    assert sorted(reasons) == [18, 400, 500]
+    assert sorted(reasons(split, missing=True)) == [18, 400, 500]
 
 
 def test_a_vector_that_is_too_short_lacks_no_values(tmp_path: Path) -> None:
