@@ -29,6 +29,12 @@ ROWS, FILES, SHARD_ROWS = 160, 4, 20
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
 
 
+def s3_client(known: Mapping[str, str]) -> Any:
+    """By the variables of a server's address and login."""
+    login = {f"aws_{name}": known.get(f"AWS_{name.upper()}") for name in ("access_key_id", "secret_access_key")}
+    return boto3.client("s3", endpoint_url=known["AWS_ENDPOINT_URL"], region_name=known["AWS_DEFAULT_REGION"], **login)
+
+
 class Stage:
     """Servers as their clients see them: splits, versions, runs of the work pool, and what came of them.
 
@@ -64,13 +70,7 @@ class Stage:
         return f"s3://{BUCKET}/data/{name}/*.parquet"
 
     def s3(self) -> Any:
-        return boto3.client(
-            "s3",
-            endpoint_url=self.known["AWS_ENDPOINT_URL"],
-            aws_access_key_id=self.known.get("AWS_ACCESS_KEY_ID"),
-            aws_secret_access_key=self.known.get("AWS_SECRET_ACCESS_KEY"),
-            region_name=self.known["AWS_DEFAULT_REGION"],
-        )
+        return s3_client(self.known)
 
     def keys(self, prefix: str) -> list[str]:
         pages = self.s3().get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)

@@ -8,20 +8,8 @@ import subprocess
 import sys
 import tempfile
 
-HEAVY = (
-    "numpy",
-    "scipy",
-    "pandas",
-    "mlflow",
-    "prefect",
-    "dask",
-    "distributed",
-    "zarr",
-    "torch",
-    "open_clip",
-    "sklearn",
-)
 SERVERS = ("prefect", "dask", "distributed", "torch", "open_clip", "matplotlib", "zarr")
+HEAVY = ("numpy", "scipy", "pandas", "sklearn", "mlflow", *(name for name in SERVERS if name != "matplotlib"))
 COMMAND = """
 import json, sys
 from congruence.flows.cli.app import app as main

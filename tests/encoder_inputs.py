@@ -1,13 +1,21 @@
-"""The encoder's inputs of a shard, row by row, as embedding reads them."""
+"""Splits of features, and the encoder's inputs of a shard, row by row, as embedding reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from congruence.tasks.data.inputs import RawInput
-from congruence.tasks.data.settings import Shard
+from congruence.tasks.data.settings import Shard, SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import InvalidRow
+
+
+def of_features(uri: Path | str, inputs: str | list[str], **changes: Any) -> SplitSettings:
+    """Settings of rows whose inputs are numbers, and whose targets are ``y``."""
+    base = {"uri": str(uri), "input": inputs, "input_kind": "features", "target": "y"}
+    return SplitSettings.model_validate(base | changes)
 
 
 def encoder_inputs(split: Split, shard: Shard) -> Iterator[RawInput | InvalidRow]:

@@ -34,6 +34,20 @@ class Returning(mlflow.pyfunc.PythonModel):
         return self.function(model_input)
 
 
+class Constant(mlflow.pyfunc.PythonModel):
+    def predict(self, context: Any, model_input: list[float]) -> list[float]:  # type: ignore[override]
+        return model_input
+
+
+def log_constants(name: str, *runs: str) -> None:
+    """Versions that predict nothing, each logged by a run of that name."""
+    for run in runs:
+        with mlflow.start_run(run_name=run):
+            mlflow.pyfunc.log_model(
+                name="model", python_model=Constant(), registered_model_name=name, pip_requirements=[]
+            )
+
+
 def log_natively(model: Any, name: str, frame: pd.DataFrame, flavor: str = "sklearn") -> None:
     common: dict[str, Any] = {
         "registered_model_name": name, "pip_requirements": ["numpy"], "signature": mlflow.models.infer_signature(frame)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,17 @@ Y = RNG.normal(MEAN, SPREAD)
 RATE = np.exp(0.5 * X[:, 0])
 LEVELS = np.array([0.05, 0.5, 0.95])
 
+FACTOR = r"^The predicted mean is ([\d.,]+) times too "
+NARROW = r"^The predicted spread is too small by a factor of ([\d.]+) \("
+HELD = r"^The 90 % interval holds ([\d.]+) % of the targets"
+FAR = r"^([\d.]+) of 800 targets lie where the predictions put less than "
+
+
+def quantiles_of(factor: float) -> Quantiles:
+    """Of the true law but for its spread."""
+    return Quantiles(LEVELS, MEAN[:, None] + factor * SPREAD[:, None] * stats.norm.ppf(LEVELS))
+
+
 CASES: dict[str, tuple[np.ndarray, Distribution, str, float | None]] = {
     "bias everywhere": (Y, Normal(MEAN - 0.8, SPREAD), r"^Predictions are ([\d.]+) too low on average", 0.8),
     "bias in a slice": (
@@ -61,73 +73,28 @@ CASES: dict[str, tuple[np.ndarray, Distribution, str, float | None]] = {
         r"^Where site is [ac] \(\d+ rows, \d+ %\) predictions are ([\d.]+) too",
         0.9,
     ),
-    "spread": (Y, Normal(MEAN, SPREAD / 1.5), r"^The predicted spread is too small by a factor of ([\d.]+) \(", 1.5),
-    "spread by ten": (
-        Y,
-        Normal(MEAN, 10.0 * SPREAD),
-        r"^The predicted spread is too large by a factor of ([\d.]+)",
-        10.0,
-    ),
+    "spread": (Y, Normal(MEAN, SPREAD / 1.5), NARROW, 1.5),
+    "spread by ten": (Y, Normal(MEAN, 10.0 * SPREAD), NARROW.replace("small", "large").removesuffix(r" \("), 10.0),
     "tails": (
         MEAN + SPREAD * RNG.uniform(-(3.0**0.5), 3.0**0.5, ROWS),
         Normal(MEAN, SPREAD),
         r"^The targets have lighter tails than predicted: the predicted 50 % interval holds [\d.]+ %, and [\d.]+ % lie",
         None,
     ),
-    "unit": (
-        Y,
-        Normal(1000.0 * MEAN, 1000.0 * SPREAD),
-        r"mean is ([\d,]+) times too high .*is the unit right\?$",
-        1000.0,
-    ),
-    "counts": (
-        RNG.poisson(RATE).astype(float),
-        Poisson(2.0 * RATE),
-        r"^The predicted mean is ([\d.]+) times too high \(",
-        2.0,
-    ),
-    "quantiles": (
-        Y,
-        Quantiles(LEVELS, MEAN[:, None] + SPREAD[:, None] / 1.5 * stats.norm.ppf(LEVELS)),
-        r"^The 90 % interval holds ([\d.]+) % of the targets",
-        100.0 * (1.0 - 2.0 * stats.norm.sf(1.645 / 1.5)),
-    ),
+    "unit": (Y, Normal(1000.0 * MEAN, 1000.0 * SPREAD), FACTOR + r"high .*is the unit right\?$", 1000.0),
+    "counts": (RNG.poisson(RATE).astype(float), Poisson(2.0 * RATE), FACTOR + r"high \(", 2.0),
+    "quantiles": (Y, quantiles_of(1.0 / 1.5), HELD, 100.0 * (1.0 - 2.0 * stats.norm.sf(1.645 / 1.5))),
     "zeros": (
         np.where(RNG.random(ROWS) < 0.5, 0.0, Y),
         Normal(MEAN / 2.0, np.sqrt(SPREAD**2 / 2.0 + MEAN**2 / 4.0)),
         r"^([\d.]+) % of the targets are exactly 0, and the predictions give that 0 %\.$",
         50.0,
     ),
-    "outliers": (
-        np.where(np.arange(ROWS) % 100 == 7, Y + 8.0 * SPREAD, Y),
-        Normal(MEAN, SPREAD),
-        r"^([\d.]+) of 800 targets lie where the predictions put less than ",
-        8.0,
-    ),
-    "unit of length": (
-        Y,
-        Normal(2.54 * MEAN, 2.54 * SPREAD),
-        r"^The predicted mean is ([\d.]+) times too high \(",
-        2.54,
-    ),
-    "unit the other way": (
-        Y,
-        Normal(MEAN / 1000.0, SPREAD / 1000.0),
-        r"mean is ([\d,]+) times too low .*is the unit right\?$",
-        1000.0,
-    ),
-    "quantiles too wide": (
-        Y,
-        Quantiles(LEVELS, MEAN[:, None] + 3.0 * SPREAD[:, None] * stats.norm.ppf(LEVELS)),
-        r"^The 90 % interval holds ([\d.]+) % of the targets",
-        100.0,
-    ),
-    "few members": (
-        Y,
-        Samples(MEAN[:, None] + SPREAD[:, None] / 2.0 * RNG.standard_normal((ROWS, 5))),
-        r"^The predicted spread is too small by a factor of ([\d.]+) \(",
-        2.0,
-    ),
+    "outliers": (np.where(np.arange(ROWS) % 100 == 7, Y + 8.0 * SPREAD, Y), Normal(MEAN, SPREAD), FAR, 8.0),
+    "unit of length": (Y, Normal(2.54 * MEAN, 2.54 * SPREAD), FACTOR + r"high \(", 2.54),
+    "unit the other way": (Y, Normal(MEAN / 1000.0, SPREAD / 1000.0), FACTOR + r"low .*is the unit right\?$", 1000.0),
+    "quantiles too wide": (Y, quantiles_of(3.0), HELD, 100.0),
+    "few members": (Y, Samples(MEAN[:, None] + SPREAD[:, None] / 2.0 * RNG.standard_normal((ROWS, 5))), NARROW, 2.0),
     "too narrow in a range": (
         Y,
         Normal(MEAN, SPREAD / (1.0 + (X[:, 2] > 0.5))),
@@ -140,12 +107,7 @@ CASES: dict[str, tuple[np.ndarray, Distribution, str, float | None]] = {
         r"^The targets are skewed to the right of the predictions: ([\d.]+) % lie above the 95 % quantile",
         100.0 * stats.gamma(2.0).sf(2.0 + 1.645 * 2.0**0.5),
     ),
-    "the last six": (
-        np.where(np.arange(ROWS) >= ROWS - 6, Y + 8.0 * SPREAD, Y),
-        Normal(MEAN, SPREAD),
-        r"^([\d.]+) of 800 targets lie where the predictions put less than ",
-        6.0,
-    ),
+    "the last six": (np.where(np.arange(ROWS) >= ROWS - 6, Y + 8.0 * SPREAD, Y), Normal(MEAN, SPREAD), FAR, 6.0),
     "drift along a feature": (
         Y,
         Normal(MEAN + 1.2 * X[:, 2], SPREAD),
@@ -158,9 +120,10 @@ CASES: dict[str, tuple[np.ndarray, Distribution, str, float | None]] = {
 SLICES, FEATURES = pd.DataFrame({"site": SITE}), pd.DataFrame(X, columns=["age", "wind", "load"])
 
 
-def read(y: np.ndarray, law: Distribution, *, segments: bool = True) -> Read:
-    """As an evaluation reads a version, with a slice column and three features."""
-    return read_versions(X, y, {"": law}, slices=SLICES, features=FEATURES, segments=segments)[""]
+def read(y: np.ndarray, law: Distribution, x: np.ndarray = X, **asked: Any) -> Read:
+    """As an evaluation reads a version, by default with a slice column and three features."""
+    named = {"slices": SLICES, "features": FEATURES} if x is X else {}
+    return read_versions(x, y, {"": law}, **named | asked)[""]
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +230,7 @@ def test_slices_that_are_biased_are_no_power_of_the_spread() -> None:
     rows = TargetRows(y, biased, spread, np.zeros(ROWS))
     assert rows.power == "square"
     assert rows.gain_of_power("square") < rows.gain_of_part(np.flatnonzero(site == "a"))
-    said = read_versions(x, y, {"v": Normal(biased, spread)}, slices=pd.DataFrame({"site": site}))["v"].wrong.sentences
+    said = read(y, Normal(biased, spread), x, slices=pd.DataFrame({"site": site})).wrong.sentences
     assert said[0].startswith("Where site is a (269 rows, 34 %) predictions are 0.623 too high on average")
     assert not any("square" in each for each in said)
 
@@ -328,9 +291,7 @@ def test_a_range_of_counts_has_no_sums_of_other_rows_beside_its_own_number_of_ro
     x = rng.normal(size=(n, 2))
     rate = 0.15 * np.exp(0.4 * x[:, 0])
     y = rng.poisson(np.where(x[:, 1] > 0.7, 2.5, 1.0) * rate).astype(float)
-    features = pd.DataFrame(x, columns=["age", "dose"])
-    slices = pd.DataFrame(index=range(n))
-    found = read_versions(x, y, {"": Poisson(rate)}, slices=slices, features=features)[""]
+    found = read(y, Poisson(rate), x, features=pd.DataFrame(x, columns=["age", "dose"]))
     (said,) = [each for each in found.wrong.sentences if each.startswith("Where dose")]
     counted = r"Where dose is above 0\.7\d+ \(9\d\d rows, 2\d %\) the predicted mean is 2\.6 times too low"
     assert re.fullmatch(counted + r" \([^)]+\); is an exposure missing\?", said)
@@ -345,7 +306,7 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     y = rng.poisson(np.where(hole, 0.0, rate)).astype(float)
     area = pd.DataFrame({"area": np.where(hole, "c", rng.choice(list("abde"), n))})
     inputs, features = np.column_stack([x, 2.0 * hole]), area.assign(age=x[:, 0])[["age", "area"]]
-    found = read_versions(inputs, y, {"": Poisson(rate)}, slices=area, features=features)[""]
+    found = read(y, Poisson(rate), inputs, slices=area, features=features)
     wrong, first, segment = found.wrong, found.wrong.places.iloc[0], found.wrong.segments[0]
     assert (first["place"], first["ratio"]) == ("area c", 0.0)
     assert first["expected"] == pytest.approx(56.0, abs=2.0)
@@ -373,11 +334,10 @@ def test_a_range_and_all_other_rows_are_told_and_not_what_they_make_together() -
     rng = np.random.default_rng(1)
     x, city = rng.normal(size=(3000, 2)), rng.choice(["a", "b"], 3000, p=[0.6, 0.4])
     features = pd.DataFrame({"load": x[:, 1], "city": city})
-    noise, none = rng.normal(size=3000), pd.DataFrame(index=range(3000))
+    noise = rng.normal(size=3000)
 
-    def told(y: np.ndarray, spread: float) -> list[str]:
-        version = {"v": Normal(x[:, 0], np.full(3000, spread))}
-        return list(read_versions(x, y, version, slices=none, features=features)["v"].wrong.sentences)
+    def told(y: np.ndarray, spread: float) -> tuple[str, ...]:
+        return read(y, Normal(x[:, 0], np.full(3000, spread)), x, features=features).wrong.sentences
 
     first, second, *rest = told(x[:, 0] + np.exp(0.8 * np.sign(x[:, 1])) * noise, 1.5)
     assert re.match(r"Where load is up to -?0\.0\d+ \(.*too large by a factor of 3\.[2-5]", first)
@@ -412,8 +372,8 @@ def test_a_slice_and_a_range_are_told_beside_each_other_whichever_comes_first(
     x, site = rng.normal(size=(3000, 3)), rng.choice(list("xyz"), 3000)
     y = x[:, 0] + np.where(x[:, 2] < -0.8, spread, 1.0) * rng.normal(size=3000) + np.where(site == "x", moved, 0.0)
     features = pd.DataFrame(x, columns=["age", "dose", "load"]).assign(site=site)
-    version = {"v": Normal(x[:, 0], np.ones(3000))}
-    said = read_versions(x, y, version, slices=features[["site"]], features=features)["v"].wrong.sentences
+    law = Normal(x[:, 0], np.ones(3000))
+    said = read(y, law, x, slices=features[["site"]], features=features).wrong.sentences
     starts = {"site": "Where site is x (", "load": "Where load is up to -0."}
     assert said[0].startswith(starts[order[0]])
     assert any(each.startswith(starts[order[1]]) for each in said[1:])
@@ -438,16 +398,15 @@ def test_a_slice_whose_spread_is_wrong_is_told_beside_a_large_shift_of_all_rows(
     x, city = rng.normal(size=(1500, 2)), rng.choice(["a", "b", "c"], 1500)
     spread, slices = np.where(city == "b", 0.5, 1.0), pd.DataFrame({"city": city})
     y = x[:, 0] + rng.normal(size=1500)
-    found = read_versions(x, y, {"v": Normal(x[:, 0] + 1.6, spread)}, slices=slices, features=slices)["v"]
-    said = found.wrong.sentences
+    said = read(y, Normal(x[:, 0] + 1.6, spread), x, slices=slices, features=slices).wrong.sentences
     assert re.match(r"Predictions are 1\.[56]\d* too high on average \(", said[0])
     second = next(each for each in said[1:] if each.startswith("Where city is b ("))
     factor = re.search(r"; the targets also spread wider than predicted, by a factor of ([\d.]+)\.$", second)
     assert float(factor[1]) == pytest.approx(2.0, rel=0.1)
     assert said[-1] == "2 of 3 places share the overall fault."
-    right = read_versions(x, y, {"v": Normal(x[:, 0] + 1.6, np.ones(1500))}, slices=slices, features=slices)["v"]
-    assert right.wrong.sentences[1:] == ("All places share the overall fault.",)
-    assert "also" not in right.wrong.sentences[0]
+    first, *others = read(y, Normal(x[:, 0] + 1.6, 1.0), x, slices=slices, features=slices).wrong.sentences
+    assert others == ["All places share the overall fault."]
+    assert "also" not in first
 
 
 def test_values_of_a_slice_that_lie_in_a_named_range_with_its_fault_are_counted() -> None:
@@ -456,7 +415,7 @@ def test_values_of_a_slice_that_lie_in_a_named_range_with_its_fault_are_counted(
     x, digit = rng.normal(size=(3000, 2)), rng.integers(0, 10, 3000)
     y = rng.normal(size=3000) * np.where(digit >= 8, 1.5, 1.0)
     asked = {"slices": pd.DataFrame({"digit": digit.astype(str)}), "features": pd.DataFrame({"digit": digit})}
-    said = read_versions(x, y, {"v": Normal(np.zeros(3000), 1.0)}, **asked)["v"].wrong.sentences
+    said = read(y, Normal(np.zeros(3000), 1.0), x, **asked).wrong.sentences
     assert said[0].startswith("Where digit is 8 or more (")
     assert not any(re.match(r"Where digit is [89] \(", each) for each in said)
     assert "2 places differ only by rows named above" in said[-1]

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.parse import quote
 
-import mlflow
 import pytest
 import requests
+from databases import mlflow_at
+from logged_models import log_constants
 from loopback import MlflowServer
 from mlflow import MlflowClient
 from mlflow_pages import CHROMIUM, Browser
@@ -28,24 +29,13 @@ from congruence.tasks.settings.sections import TrackingSettings
 HEADLINES = ("headline/cce_mean", "calibration/cce_noise_floor", "headline/nll_mean", "headline/ece")
 
 
-class Constant(mlflow.pyfunc.PythonModel):
-    def predict(self, context, model_input: list[float]) -> list[float]:
-        return model_input
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     server = MlflowServer(tmp_path_factory.mktemp("server"))
     server.start()
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(server.uri)
-    for number in (1, 2, 3):
-        with mlflow.start_run(run_name=f"training {number}"):
-            mlflow.pyfunc.log_model(
-                name="model", python_model=Constant(), registered_model_name="angle", pip_requirements=[]
-            )
-    yield server
-    mlflow.set_tracking_uri(before)
+    with mlflow_at(server.uri):
+        log_constants("angle", "training 1", "training 2", "training 3")
+        yield server
     server.kill()
 
 
@@ -56,12 +46,6 @@ def settings(server):
 
 def version(number):
     return resolve(f"models:/angle/{number}")
-
-
-def runs_of(settings, split):
-    client = MlflowClient(settings.uri)
-    experiment = client.get_experiment_by_name("congruence/evaluations")
-    return client.search_runs([experiment.experiment_id], f"tags.`congruence.split` = '{split}'")
 
 
 @pytest.mark.slow
@@ -80,7 +64,8 @@ def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_eva
         assert not patient.done()
         server.start()
         run_id = patient.result(timeout=90)
-    (run,) = runs_of(settings, "interrupted")
+    experiment = client.get_experiment_by_name("congruence/evaluations")
+    (run,) = client.search_runs([experiment.experiment_id], "tags.`congruence.split` = 'interrupted'")
     assert run.info.run_id == run_id
     assert run.info.status == "FINISHED"
     assert len(client.get_metric_history(run_id, "headline/cce_mean")) == 1
@@ -232,9 +217,8 @@ def test_the_list_over_the_wire_says_it_in_ten_seconds(server):
     order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
     asked = {"experiment_ids": [experiment["experiment_id"]], "filter": view["searchFilter"], "order_by": [order]}
     runs = ask("runs/search", **asked)["runs"]
-    assert [run["info"]["run_name"] for run in runs] == ["angle/2 on listed", "angle/1 on listed"], (
-        "the better one first"
-    )
+    names = [run["info"]["run_name"] for run in runs]
+    assert names == ["angle/2 on listed", "angle/1 on listed"], "the better one first"
 
 
 def test_the_doctor_finds_it_well_and_leaves_nothing_behind(server, settings, tmp_path):

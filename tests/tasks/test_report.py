@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from encoder_inputs import of_features
 from scipy import stats
 
 import congruence
@@ -35,6 +36,7 @@ from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import slice_groups, tenths
 from congruence.tasks.sentences.calibration import CorrectionPreview, PreviewRow, significant
 from congruence.tasks.sentences.counts import randomised_coverage
+from congruence.tasks.sentences.findings import sentences_of
 from congruence.tasks.settings.sections import ModelVersion
 
 
@@ -311,7 +313,7 @@ def test_a_segment_of_a_sample_says_of_how_many_rows_it_is() -> None:
     assert f"({share} % of the rows, read in {rows} of a sample of 2,000) the targets" in sampled.finding.sentence
 
 
-def test_few_rows_that_are_far_off_are_named_by_the_ends_of_their_range() -> None:
+def test_few_rows_that_are_far_off_are_named_by_the_ends_of_their_range_in_the_first_sentence() -> None:
     rng = np.random.default_rng(5)
     table = pd.DataFrame(rng.normal(size=(2000, 5)), columns=[f"x{k}" for k in range(5)])
     wrong = table["x0"].to_numpy() > 2.33
@@ -321,6 +323,10 @@ def test_few_rows_that_are_far_off_are_named_by_the_ends_of_their_range() -> Non
     assert abs(segments[0].finding.rows - wrong.sum()) <= 3
     assert segments[0].finding.short == "targets above the predictions"
     assert segments[0].p_value == 0.005
+    said, label = sentences_of(None, [], 0, [segments[0].finding])
+    where = r"Where x0 is above 2\.3\d? \(2\d rows, 1 %\)"
+    assert re.match(where + r" the targets lie [34](\.\d)? predicted spreads above", said[0])
+    assert label.startswith("targets above the predictions where x0 is above 2.3")
 
 
 def test_what_is_wrong_everywhere_alike_is_in_no_segment() -> None:
@@ -481,9 +487,7 @@ def test_of_a_long_split_the_features_of_some_rows_are_read(tmp_path: Any, monke
     assert set(np.argsort(cce)[:10]) | set(np.argsort(cce)[-15:]) | set(searched) == set(looked_at)
     frame = pd.DataFrame({"x": np.arange(100.0), "z": np.arange(100) % 7, "y": 0.0})
     frame.to_parquet(tmp_path / "data.parquet")
-    settings = SplitSettings(
-        uri=str(tmp_path / "data.parquet"), input=["x", "z"], input_kind="features", target="y", shard_rows=30
-    )
+    settings = of_features(tmp_path / "data.parquet", ["x", "z"], shard_rows=30)
     pd.testing.assert_frame_equal(named_features(open_split(settings), looked_at), frame.loc[looked_at, ["x", "z"]])
 
 

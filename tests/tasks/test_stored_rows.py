@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from encoder_inputs import of_features
 
 from congruence.tasks.contract.settings import StoredPredictions
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.data.stored import StoredTable, read_stored
 from congruence.tasks.evaluate.stored import rows_in_frame, write_parts
@@ -23,9 +23,7 @@ def table(folder: Path, rows: dict[str, Any], labels: dict[str, Any] | None = No
     half = len(frame) // 2
     frame[:half].to_parquet(folder / "a.parquet", index=False)
     frame[half:].to_parquet(folder / "b.parquet", index=False)
-    split = SplitSettings(
-        name="p", uri=f"{folder}/[ab].parquet", input=["x"], input_kind="features", key="k", target="y"
-    )
+    split = of_features(f"{folder}/[ab].parquet", ["x"], name="p", key="k")
     if labels is not None:
         pd.DataFrame(labels).to_csv(folder / "labels.csv", index=False)
         named["targets"] = {"uri": str(folder / "labels.csv"), "key": "id", "target": "y"} | named.get("targets", {})
@@ -114,7 +112,7 @@ def test_a_frame_in_memory_gives_the_rows_and_laws_of_each_version() -> None:
     frame = pd.DataFrame({"k": [1, 2, 2, 3], "v": ["a", "a", "b", "b"], "x": [0.1, 0.2, 0.2, 0.3]})
     frame = frame.assign(y=[1.0, 2.0, 2.0, np.nan], mean=[1.0, 2.5, 2.1, 3.0], std=0.5)
     said = StoredPredictions.model_validate({"from": "frame", "key": "k", "version": "v"})
-    split = SplitSettings(uri="frame", input=["x"], input_kind="features", target="y")
+    split = of_features("frame", ["x"])
     found = rows_in_frame(frame, said, split)
     assert {name: rows.rows.index.tolist() for name, rows in found.items()} == {"a": [0, 1], "b": [2]}
     assert found["a"].targets.tolist() == [1.0, 2.0]
@@ -126,7 +124,7 @@ def test_a_frame_in_memory_gives_the_rows_and_laws_of_each_version() -> None:
 def test_columns_of_predictions_that_hold_no_numbers_or_are_inputs_are_told_as_that() -> None:
     frame = pd.DataFrame({"x": [1.0, 2.0], "mu": ["1", "abc"], "sd": [1.0, 1.0], "y": [1.0, 2.0]})
     said = StoredPredictions.model_validate({"from": "f", "family": "normal", "columns": {"loc": "mu", "scale": "sd"}})
-    split = SplitSettings(uri="f", input=["x"], input_kind="features", target="y")
+    split = of_features("f", ["x"])
     at = "of the frame holds text, not numbers, for example 'abc' in row 1"
     with pytest.raises(SettingsError, match=rf"predictions.columns.loc: column 'mu' {at}"):
         rows_in_frame(frame, said, split)

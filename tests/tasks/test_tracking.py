@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from databases import mlflow_at, mlflow_database
 from distributed import Client
+from logged_models import log_constants
 from mlflow import MlflowClient
 from pydantic import ValidationError
 
@@ -41,11 +41,6 @@ from congruence.tasks.settings.sections import TrackingSettings
 counter = itertools.count()
 
 
-class Constant(mlflow.pyfunc.PythonModel):
-    def predict(self, context, model_input: list[float]) -> list[float]:
-        return model_input
-
-
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     with mlflow_at(mlflow_database(tmp_path_factory.mktemp("mlflow"))) as uri:
@@ -55,11 +50,7 @@ def settings(tmp_path_factory):
 @pytest.fixture(scope="module")
 def versions(settings):
     """Two versions of one model, each logged by a run of its own."""
-    for name in ("first", "second"):
-        with mlflow.start_run(run_name=name):
-            mlflow.pyfunc.log_model(
-                name="model", python_model=Constant(), registered_model_name="angle", pip_requirements=[]
-            )
+    log_constants("angle", "first", "second")
     return list_versions("angle")
 
 
@@ -126,11 +117,8 @@ def test_everything_is_there(evaluation, versions, settings, client, split):
 
 def test_metrics_reach_the_model_with_their_dataset(evaluation, versions, settings, client, split):
     log_evaluation(evaluation, settings)
-    mine = {
-        metric.key: metric.value
-        for metric in client.get_logged_model(versions[0].model_id).metrics
-        if metric.dataset_name == split
-    }
+    logged = client.get_logged_model(versions[0].model_id).metrics
+    mine = {metric.key: metric.value for metric in logged if metric.dataset_name == split}
     assert mine == {
         f"headline/{name}": float(f"{evaluation.metrics[name].value:.4g}")
         for name in shown("mlflow")
@@ -152,15 +140,10 @@ def test_the_version_shows_what_is_wrong_with_it_until_that_is_no_longer_known(
 ):
     sentence = "The predictions are wrong (p < 0.001): over all rows, the predicted spread is too small."
     wrong = WhatIsWrong((sentence,), pd.DataFrame(), "region 1", 0, LocalDistribution(*[np.zeros((1, 2))] * 4))
-    run_id = log_evaluation(
-        make_evaluation(model=versions[1], split=split, wrong=wrong), settings.model_copy(update={"report": False})
-    )
+    run_id = log_evaluation(make_evaluation(model=versions[1], split=split, wrong=wrong), settings)
     assert client.get_model_version("angle", "2").tags["what_is_wrong"] == sentence
     assert sentence in client.get_run(run_id).data.tags["mlflow.note.content"]
-    log_evaluation(
-        make_evaluation(model=versions[1], split=split, split_digest="t" * 64),
-        settings.model_copy(update={"report": False}),
-    )
+    log_evaluation(make_evaluation(model=versions[1], split=split, split_digest="t" * 64), settings)
     assert "what_is_wrong" not in client.get_model_version("angle", "2").tags
 
 
@@ -415,11 +398,8 @@ def test_an_evaluation_without_influence_is_read_without_it(make_evaluation, ver
 
 
 def test_no_secret_is_logged(make_evaluation, versions, settings, client, split, tmp_path):
-    evaluation = make_evaluation(
-        model=versions[0],
-        split=split,
-        provenance={"store": "s3://ann:hunter2@bucket", "settings": {"password": "hunter2", "uri": "x://a:hunter2@b"}},
-    )
+    secrets = {"store": "s3://ann:hunter2@bucket", "settings": {"password": "hunter2", "uri": "x://a:hunter2@b"}}
+    evaluation = make_evaluation(model=versions[0], split=split, provenance=secrets)
     run_id = log_evaluation(evaluation, settings.model_copy(update={"report": True}))
     assert "hunter2" not in json.dumps(client.get_run(run_id).to_dictionary(), default=str)
     folder = client.download_artifacts(run_id, "", str(tmp_path))
@@ -467,9 +447,8 @@ def test_evaluations_of_another_target_have_a_view_of_their_own(settings, client
         for digest, target in (("a", ""), ("b", "age"), ("c", "ClaimNb"))
     )
     made = [log_evaluation(evaluation, settings) for evaluation in (earlier, age, claims)]
-    assert {client.get_experiment(client.get_run(run).info.experiment_id).name for run in made} == {
-        "congruence/evaluations"
-    }
+    names = {client.get_experiment(client.get_run(run).info.experiment_id).name for run in made}
+    assert names == {"congruence/evaluations"}
     for evaluation, run in zip((earlier, age, claims), made, strict=True):
         assert find_evaluation(EvaluationIdentity.of(evaluation), settings) == run
     assert {found.run_id for found in finished_evaluations(settings, split)} == set(made)

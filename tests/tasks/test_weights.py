@@ -160,9 +160,7 @@ def test_weight_two_is_the_row_twice_in_numbers_of_the_pit_and_of_pairs(kind: st
         return squared_kernel_calibration_error(y[rows], law[rows], **(chosen | settings))  # type: ignore[arg-type]
 
     every = np.arange(ROWS)
-    assert pairs(every, weights=weights) == pytest.approx(
-        pairs(copies), rel=1e-8
-    )  # copies are at a distance of rounding
+    assert pairs(every, weights=weights) == pytest.approx(pairs(copies), rel=1e-8)  # at a distance of rounding
     ones = np.ones(ROWS)
     for estimator in ("biased", "unbiased"):
         equal = pairs(every, estimator=estimator)
@@ -238,27 +236,17 @@ def test_intervals_of_weighted_effects_hold_what_the_rows_have_under_their_weigh
     assert blocks.estimate == one.effects["bias"].estimate
 
 
-@pytest.mark.parametrize("wrong", [[-1.0, 1.0], [np.nan, 1.0], [0.0, 0.0]])
-def test_weights_that_cannot_be_used_are_refused_by_every_function(wrong: list[float]) -> None:
-    y, law = np.array([0.1, 0.2]), Normal(np.zeros(2), np.ones(2))
-    with pytest.raises(InvalidInputError, match="weights: "):
-        squared_kernel_calibration_error(y, law, weights=wrong)
-    with pytest.raises(InvalidInputError, match="weights: "):
-        reliability_curve([0.1, 0.2], row_weights=wrong)
-    with pytest.raises(InvalidInputError, match="weights: "):
-        conditional_calibration_test(np.arange(40.0)[:, None], np.zeros(40), Normal(np.zeros(40), 1.0),
-                                     weights=wrong * 20)  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    ("weights", "said"),
-    [
-        ([1.0, -2.0, 1.0], "row 1 is -2"),
-        ([1.0, np.nan, 1.0], "row 1 is nan"),
-        ([0.0] * 3, "all 3 are 0"),
-        ([1.0], "shape"),
-    ],
+    ("wrong", "said"),
+    [([1.0, -2.0], "row 1 is -2"), ([1.0, np.nan], "row 1 is nan"), ([0.0, 0.0], r"all \d+ are 0"), ([1.0], "shape")],
 )
-def test_weights_that_cannot_be_used_are_refused(weights: list[float], said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said):
-        prepare(np.arange(6.0).reshape(3, 2), input_kernel=Polynomial(2, 1.0, 1.0), weights=weights)
+def test_weights_that_cannot_be_used_are_refused_by_every_function(wrong: list[float], said: str) -> None:
+    y, law, x = np.array([0.1, 0.2]), Normal(np.zeros(2), np.ones(2)), np.arange(40.0)[:, None]
+    for call in (
+        lambda: squared_kernel_calibration_error(y, law, weights=wrong),
+        lambda: reliability_curve(y, row_weights=wrong),
+        lambda: conditional_calibration_test(x, np.zeros(40), Normal(np.zeros(40), 1.0), weights=wrong * 20),
+        lambda: prepare(x[1:3], input_kernel=Polynomial(2, 1.0, 1.0), weights=wrong),
+    ):
+        with pytest.raises(InvalidInputError, match=f"weights: .*{said}"):
+            call()

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from comparable import as_compared
 from databases import mlflow_database
+from encoder_inputs import of_features
 from mlflow import MlflowClient
 from PIL import Image
 from readings import SENTENCES, Asked, Read, read_versions
@@ -33,7 +34,6 @@ from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.reading import read_version
@@ -307,9 +307,7 @@ def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
 def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> None:
     rows = {"age": X[:60, 0], "income": X[:60, 1], "vector": list(X[:60]), "y": Y[:60]}
     pd.DataFrame(rows).to_parquet(tmp_path / "rows.parquet")
-    listed = SplitSettings(
-        uri=str(tmp_path / "rows.parquet"), input=["age", "income"], input_kind="features", target="y"
-    )
+    listed = of_features(tmp_path / "rows.parquet", ["age", "income"])
     valid = np.arange(60) % 3 > 0
     for settings, names in ((listed, ["age", "income"]), (listed.model_copy(update={"input": "vector"}), [])):
         split = open_split(settings)
@@ -341,18 +339,6 @@ def test_the_largest_fault_comes_first_by_size_and_share_of_the_rows() -> None:
     said, _ = sentences_of(group_finding(group_reading(pit)), places, len(readings))
     assert re.match(r"On shop [ab] \(1,000 rows, 50 %\) the targets lie 0\.[56]", said[0])
     assert any(re.match(r"On shop [ab] \(1,000 rows, 50 %\) the targets lie 0\.[56]", each) for each in said[1:])
-
-
-def test_a_segment_of_few_rows_is_the_first_sentence_where_it_is_the_largest_fault() -> None:
-    rng = np.random.default_rng(5)
-    x = rng.normal(size=2000)
-    pit = stats.norm.cdf(rng.normal(size=2000) + 4.0 * (x > 2.33))
-    (segment, *_) = weak_segments(pd.DataFrame({"x0": x}), RowsRead(pit), np.ones(2000), np.ones(2000)).segments
-    said, label = sentences_of(None, [], 0, [segment.finding])
-    assert re.match(
-        r"Where x0 is above 2\.3\d? \(2\d rows, 1 %\) the targets lie [34](\.\d)? predicted spreads above", said[0]
-    )
-    assert label.startswith("targets above the predictions where x0 is above 2.3")
 
 
 def test_a_region_that_lies_in_a_range_with_its_fault_is_counted_and_not_told_again() -> None:

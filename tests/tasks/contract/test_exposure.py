@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from encoder_inputs import of_features
 from logged_models import log_by_us
 from pydantic import ValidationError
 from sklearn.linear_model import PoissonRegressor
@@ -15,7 +16,6 @@ from congruence.kernels import NegativeBinomial, Normal, Poisson
 from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model
 from congruence.tasks.contract.loading import require_counts
 from congruence.tasks.contract.model import EXPOSURE, exposed
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.models.evaluated_rows import try_contract
 from congruence.tasks.models.predictions import ServedVersion, contract_rows
@@ -59,8 +59,8 @@ def test_a_rate_model_is_a_count_model_in_one_word(registry: str, registry_uri: 
         loaded.predict(rows[["age", "power"]])
 
     rows.to_parquet(tmp_path / "policies.parquet")
-    asked = {"uri": str(tmp_path / "policies.parquet"), "input": ["age", "power"], "input_kind": "features"}
-    split = open_split(SplitSettings.model_validate(asked | {"target": "claims", "exposure": "Exposure"}))
+    roles = {"target": "claims", "exposure": "Exposure"}
+    split = open_split(of_features(tmp_path / "policies.parquet", ["age", "power"], **roles))
     frame, targets = contract_rows(split, 2048)
     assert targets is not None
     np.testing.assert_array_equal(frame[EXPOSURE], rows["Exposure"][:2048])

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from encoder_inputs import of_features
 from logged_models import log_by_us, newest, predicted
 from mlflow.types import ColSpec, DataType, Schema
 
@@ -18,7 +19,6 @@ from congruence.tasks.contract import ContractError, check_contract
 from congruence.tasks.contract.model import to_signature, to_tensor
 from congruence.tasks.contract.reading import output_columns
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 
 
@@ -114,8 +114,7 @@ def test_missing_whole_numbers_and_zones_of_a_file_reach_tensors_and_signatures(
     """mlflow 25593 and 16401."""
     columns = {"n": pd.array([1, None], "Int64"), "a": [0.1, 0.2], "at": PARIS, "y": [1.0, 2.0]}
     pd.DataFrame(columns).to_parquet(tmp_path / "rows.parquet", index=False)
-    asked = {"uri": str(tmp_path / "rows.parquet"), "input": ["a"], "input_kind": "features", "target": "y"}
-    split = open_split(SplitSettings.model_validate(asked | {"model_inputs": ["n", "a", "at"]}))
+    split = open_split(of_features(tmp_path / "rows.parquet", ["a"], model_inputs=["n", "a", "at"]))
     frame = split.frame(split.shards[0])
     np.testing.assert_array_equal(to_tensor(frame[["n", "a"]], np.dtype(np.float32))[:, 0], np.float32([1, np.nan]))
     found, notes = to_signature(frame[["at"]], Schema([ColSpec(DataType.datetime, "at")]))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from embed_process import PixelEncoder, embed_all, open_store
-from encoder_inputs import encoder_inputs
+from encoder_inputs import encoder_inputs, of_features
 from pictures import noise, png_header, saved
 from PIL import Image
 from source_forms import add
@@ -193,9 +193,7 @@ def test_members_of_a_tar_that_point_elsewhere_are_invalid_rows(tmp_path: Path) 
 def test_features_that_are_not_finite_name_the_feature(tmp_path: Path) -> None:
     table = {"a": [1.0, np.nan, np.inf, 2.0, None], "b": [1.0, 2.0, np.nan, 3.0, 4.0], "y": np.zeros(5)}
     pq.write_table(pa.table(table), tmp_path / "split.parquet")
-    split = open_split(
-        SplitSettings(uri=str(tmp_path / "split.parquet"), input=["a", "b"], input_kind="features", target="y")
-    )
+    split = open_split(of_features(tmp_path / "split.parquet", ["a", "b"]))
     read = list(encoder_inputs(split, split.shards[0]))
     assert [value.reason if isinstance(value, InvalidRow) else "fine" for value in read] == [
         "fine",

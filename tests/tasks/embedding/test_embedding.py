@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from embed_process import PixelEncoder, embed_all, open_store
-from encoder_inputs import encoder_inputs
+from encoder_inputs import encoder_inputs, of_features
 
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.settings import SplitSettings
@@ -110,9 +110,7 @@ class Erratic(Encoder):
 @pytest.fixture
 def numbers(tmp_path: Path) -> Any:
     (tmp_path / "numbers.csv").write_text("x,y\n" + "".join(f"{row},0\n" for row in range(100)))
-    return open_split(
-        SplitSettings(uri=str(tmp_path / "numbers.csv"), input="x", input_kind="features", target="y", shard_rows=60)
-    )
+    return open_split(of_features(tmp_path / "numbers.csv", "x", shard_rows=60))
 
 
 def opened(folder: Path, split: Split, encoder: Encoder) -> EmbeddingStore:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from encoder_inputs import of_features
 
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.base import Encoder, InvalidRow, Moments, statistics
 from congruence.tasks.encoders.loading import load_encoder
@@ -62,9 +62,7 @@ def test_a_matrix_gives_the_bytes_and_reasons_of_its_rows(make: Any, tmp_path: P
     table = make(np.random.default_rng(0))
     pd.DataFrame(table).to_parquet(tmp_path / "rows.parquet")
     names = [name for name in table if name != "y"]
-    split = open_split(
-        SplitSettings(uri=str(tmp_path / "rows.parquet"), input=names, input_kind="features", target="y", shard_rows=50)
-    )
+    split = open_split(of_features(tmp_path / "rows.parquet", names, shard_rows=50))
     mean, scale = (0.1, -0.2, 3.0, 0.0), (0.7, 1e-5, 2.0, 3.0)
     encoder = load_encoder(EncoderSettings(kind="identity", mean=mean, scale=scale))
     objects = []

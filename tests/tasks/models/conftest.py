@@ -10,10 +10,10 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 import pytest
+from encoder_inputs import of_features
 
 from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models import predictions
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -39,8 +39,7 @@ def no_model_outlives_its_test() -> Iterator[None]:
 def split(tmp_path: Path) -> Split:
     """50 rows in 5 shards."""
     FRAME.to_parquet(tmp_path / "split.parquet")
-    settings = {"uri": str(tmp_path / "split.parquet"), "input": ["a", "b"], "input_kind": "features", "target": "y"}
-    return open_split(SplitSettings.model_validate(settings | {"shard_rows": 10}))
+    return open_split(of_features(tmp_path / "split.parquet", ["a", "b"], shard_rows=10))
 
 
 Served = Callable[..., ServedVersion]

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from loopback import wait_until
 
 from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.contract.model import PredictiveModel
@@ -96,10 +96,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "model"
 
 
-def start(saved: Path, folder: Path, hostile: Hostile, timeout: float) -> PredictiveModel:
+def copied(saved: Path, folder: Path, hostile: Hostile) -> None:
     shutil.copytree(saved, folder)
     (code,) = folder.rglob("code.py")
     code.write_text(SCRIPT.replace("AT_LOADING", hostile.at_loading).replace("BODY", hostile.body or "pass"))
+
+
+def start(saved: Path, folder: Path, hostile: Hostile, timeout: float) -> PredictiveModel:
+    copied(saved, folder, hostile)
     settings = PredictSettings(timeout=timeout)
     process = ModelProcess(folder, folder.name, settings, folder / "environments")
     return PredictiveModel(ModelVersion(folder.name, "1", "x"), PredictionSettings(family="normal"), process)
@@ -147,10 +151,8 @@ def test_a_version_whose_process_died_is_started_anew(saved: Path, tmp_path: Pat
 
 def test_nothing_of_a_model_outlives_whoever_asked_it(saved: Path, tmp_path: Path) -> None:
     """Also of one that holds the interpreter, whose own threads cannot end it: the nursery does."""
-    shutil.copytree(saved, tmp_path / "model")
-    (code,) = (tmp_path / "model").rglob("code.py")
     held = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); re.match(r'(a+)+$', 'a' * 60 + 'b')"
-    code.write_text(SCRIPT.replace("AT_LOADING", "").replace("BODY", held))
+    copied(saved, tmp_path / "model", Hostile(held))
     script = (
         "import sys, pathlib, numpy as np, pandas as pd\n"
         "from congruence.tasks.models.processes import ModelProcess\n"
@@ -159,13 +161,7 @@ def test_nothing_of_a_model_outlives_whoever_asked_it(saved: Path, tmp_path: Pat
         "ModelProcess(folder, 'x', PredictSettings(), folder).answer_of(pd.DataFrame({'a': [1.0], 'b': [1.0]}))\n"
     )
     with subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "model")]) as asking:
-        deadline = time.monotonic() + 60.0
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 60.0)
         pid = int((tmp_path / "pid").read_text())
         asking.kill()
-    deadline = time.monotonic() + 20.0
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline, "the process of the model is still there"
-        time.sleep(0.05)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), 20.0, "the end of the model's process")

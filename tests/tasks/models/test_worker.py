@@ -5,15 +5,17 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from encoder_inputs import of_features
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
@@ -70,12 +72,17 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     return Counting(monkeypatch)
 
 
-def test_groups_of_shards_are_predicted_once(
-    registry: str, split: Split, served: Served, rows: Rows, counting: Counting
-) -> None:
+@pytest.fixture
+def version(registry: str, served: Served) -> ServedVersion:
+    """One that predicts what its rows say."""
     log(registry, normal)
+    return served()
+
+
+def test_groups_of_shards_are_predicted_once(
+    version: ServedVersion, split: Split, rows: Rows, counting: Counting
+) -> None:
     valid = np.arange(split.rows) % 4 != 1
-    version = served()
     of_version = rows(version, valid=valid)
     assert len(pickle.dumps((of_version._kept(version.label), version))) < 4000
     assert of_version.predict(version.label, split.shards[:2]) == int(valid[:20].sum())
@@ -124,10 +131,9 @@ def test_the_row_that_a_version_cannot_take_is_named_by_number_and_key(
 
 
 def test_every_shard_that_was_answered_is_kept_when_the_version_is_killed(
-    registry: str, split: Split, served: Served, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    version: ServedVersion, split: Split, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log(registry, normal)
-    version, answered = served(), PredictiveModel.predict
+    answered = PredictiveModel.predict
 
     def killed(model: PredictiveModel, frame: pd.DataFrame, *, start: int = 0) -> Any:
         if start == split.shards[4].start:
@@ -143,10 +149,8 @@ def test_every_shard_that_was_answered_is_kept_when_the_version_is_killed(
 
 
 def test_a_shard_without_a_valid_row_is_not_asked_for(
-    registry: str, split: Split, served: Served, rows: Rows, counting: Counting
+    version: ServedVersion, split: Split, rows: Rows, counting: Counting
 ) -> None:
-    log(registry, normal)
-    version = served()
     of_version = rows(version, valid=np.arange(split.rows) // 10 != 2)
     assert of_version.predict(version.label, split.shards) == 40
     assert len(of_version._named(split.shards)) == 4
@@ -155,12 +159,10 @@ def test_a_shard_without_a_valid_row_is_not_asked_for(
 
 
 def test_of_shards_with_the_same_inputs_one_is_asked_for_and_each_is_read(
-    registry: str, served: Served, tmp_path: Path
+    version: ServedVersion, tmp_path: Path
 ) -> None:
-    log(registry, normal)
     pd.concat([EXAMPLE, EXAMPLE]).assign(y=np.arange(16.0)).to_parquet(tmp_path / "twice.parquet")
-    given = {"uri": str(tmp_path / "twice.parquet"), "input": ["a", "b"], "input_kind": "features", "target": "y"}
-    split, version = open_split(SplitSettings.model_validate(given | {"shard_rows": 8})), served()
+    split = open_split(of_features(tmp_path / "twice.parquet", ["a", "b"], shard_rows=8))
     found = EvaluatedRows(split, StoreAddress(str(tmp_path / "store"), {}, "encoder", 2), {version.label: version})
     found.__dict__["valid"] = np.ones(16, bool)
     assert found.predict(version.label, split.shards) == 8
@@ -168,10 +170,8 @@ def test_of_shards_with_the_same_inputs_one_is_asked_for_and_each_is_read(
 
 
 def test_a_damaged_file_is_named_and_asked_again_when_it_is_deleted(
-    registry: str, split: Split, served: Served, rows: Rows, tmp_path: Path
+    version: ServedVersion, split: Split, rows: Rows, tmp_path: Path
 ) -> None:
-    log(registry, normal)
-    version = served()
     of_version = rows(version)
     of_version.predict(version.label, split.shards)
     path = tmp_path / "store" / of_version._kept(version.label).key(of_version._named(split.shards)[1][0])
@@ -196,14 +196,9 @@ def test_a_process_keeps_the_two_models_asked_last(registry: str, served: Served
     assert warm_model(other).settings.columns == {"scale": 1.0}
 
 
-def test_many_threads_load_a_version_once(registry: str, served: Served, counting: Counting) -> None:
-    log(registry, normal)
-    version, found = served(), []
-    threads = [threading.Thread(target=lambda: found.append(warm_model(version))) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def test_many_threads_load_a_version_once(version: ServedVersion, counting: Counting) -> None:
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda _: warm_model(version), range(6)))
     assert counting.loaded == [version.label]
     assert len({id(model) for model in found}) == 1
 
@@ -275,28 +270,15 @@ def test_a_changing_number_of_samples_is_named(registry: str, split: Split, serv
         rows(version).predict(version.label, split.shards)
 
 
-def test_an_mlflow_that_is_away_is_no_failure_of_the_version(
-    registry: str, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log(registry, normal)
-    version = served()
-
-    def away(*arguments: Any, **more: Any) -> Any:
-        raise ConnectionError("connection refused")
-
-    monkeypatch.setattr("congruence.tasks.contract.loading.download_artifacts", away)
-    with pytest.raises(ConnectionError):
-        warm_model(version)
-    monkeypatch.setattr(
-        "congruence.tasks.contract.loading.download_artifacts",
-        _refused,
-    )
-    with pytest.raises(ContractError, match=rf"{version.label}: its files cannot be fetched: .* s3://\*\*\*@bucket"):
-        warm_model(version)
-
-
-def _refused(**_: Any) -> Any:
-    raise MlflowException("no artifact at s3://key:word@bucket", RESOURCE_DOES_NOT_EXIST)
+def test_an_mlflow_that_is_away_is_no_failure_of_the_version(version: ServedVersion) -> None:
+    refused = MlflowException("no artifact at s3://key:word@bucket", RESOURCE_DOES_NOT_EXIST)
+    with patch("congruence.tasks.contract.loading.download_artifacts") as fetching:
+        fetching.side_effect = ConnectionError("connection refused")
+        with pytest.raises(ConnectionError):
+            warm_model(version)
+        fetching.side_effect = refused
+        with pytest.raises(ContractError, match=rf"{version.label}: its files cannot be .* s3://\*\*\*@bucket"):
+            warm_model(version)
 
 
 def test_the_contract_is_tried_on_a_worker(registry: str, split: Split, served: Served) -> None:
@@ -323,8 +305,7 @@ def test_the_contract_is_tried_on_rows_whose_features_are_finite(tmp_path: Path)
     rows = pd.DataFrame({"a": np.arange(9.0), "b": 1.0, "y": np.arange(9.0)})
     rows.loc[[2, 4], "a"], rows.loc[5, "b"] = [np.inf, -np.inf], np.nan
     rows.to_parquet(tmp_path / "rows.parquet")
-    given = {"uri": str(tmp_path / "rows.parquet"), "input": ["a", "b"], "input_kind": "features", "target": "y"}
-    split = open_split(SplitSettings.model_validate(given))
+    split = open_split(of_features(tmp_path / "rows.parquet", ["a", "b"]))
     assert contract_rows(split, 5)[0].index.tolist() == [0, 1, 3, 6, 7]
     assert contract_rows(split, 5, missing=True)[0].index.tolist() == [0, 1, 3, 5, 6]
 
@@ -361,9 +342,7 @@ def test_a_version_without_metadata_is_read_as_it_answers(registry: str) -> None
     MlflowClient().delete_registered_model(registry)
 
 
-def test_a_worker_finds_the_registry_by_its_address(registry: str, served: Served, registry_uri: str) -> None:
-    log(registry, normal)
-    version = served()
+def test_a_worker_finds_the_registry_by_its_address(version: ServedVersion, registry_uri: str) -> None:
     mlflow.set_tracking_uri("sqlite:///nowhere.db")
     assert isinstance(warm_model(version).predict(EXAMPLE), Normal)
     assert mlflow.get_tracking_uri() == registry_uri

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from encoder_inputs import of_features
 
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.runtime.errors import SplitError
 
@@ -39,8 +39,7 @@ def opened(folder: Path, rows: pd.DataFrame, form: str = "parquet", **changes: A
             part.to_parquet(folder / f"{number}.parquet", index=False)
         else:
             part.to_csv(folder / f"{number}.csv", index=False)
-    base = {"uri": str(folder), "input": ["x"], "input_kind": "features", "target": "y", "shard_rows": 16, **NAMED}
-    return open_split(SplitSettings.model_validate(base | changes))
+    return open_split(of_features(folder, ["x"], **{"shard_rows": 16, **NAMED} | changes))
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
@@ -82,8 +81,7 @@ def test_what_is_named_is_in_the_digest(tmp_path: Path) -> None:
     assert len(digests) == 5
     heavier = opened(tmp_path / "other", rows.assign(w=rows["w"] + (np.arange(ROWS) == 7)))
     assert heavier.digest not in digests
-    plain = SplitSettings.model_validate({"uri": "a", "input": ["x"], "input_kind": "features"})
-    assert plain.design_columns == {}
+    assert of_features("a", ["x"]).design_columns == {}
     assert opened(tmp_path / "rows", rows, **dict.fromkeys(NAMED)).design().weight is None
 
 

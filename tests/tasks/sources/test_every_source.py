@@ -19,7 +19,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 import zarr
-from encoder_inputs import encoder_inputs
+from encoder_inputs import encoder_inputs, of_features
 from source_forms import FORMS, ROWS, described, forms, table
 
 from congruence.tasks.data import sources
@@ -170,7 +170,7 @@ def test_a_missing_split_is_one_sentence(tmp_path: Path) -> None:
 def test_pickled_objects_in_arrays_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object), y=np.zeros(1))
     with pytest.raises(SplitError, match="holds Python objects, which are never unpickled"):
-        open_split(SplitSettings(uri=str(tmp_path / "objects.npz"), input="x", input_kind="features", target="y"))
+        open_split(of_features(tmp_path / "objects.npz", "x"))
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -179,7 +179,7 @@ def test_arrays_beside_those_of_the_split_may_be_anything(tmp_path: Path, save: 
     x = np.random.default_rng(0).normal(size=(3000, 4))
     others = {"x_train": np.zeros((7, 4)), "names": np.array(["a", None], dtype=object), "made": np.float64(2026)}
     save(tmp_path / "split.npz", **others, x=np.asfortranarray(x), y=x[:, 0])
-    settings = SplitSettings(uri=str(tmp_path / "split.npz"), input="x", input_kind="features", target="y")
+    settings = of_features(tmp_path / "split.npz", "x")
     split = open_split(settings)
     np.testing.assert_array_equal(np.concatenate([split.features(shard)[0] for shard in split.shards]), x)
     with pytest.raises(SplitError, match=r"no column 'X' \(input\); .*the columns are: x_train, x, y$"):
@@ -214,7 +214,7 @@ def test_damaged_bytes_of_an_array_are_named(tmp_path: Path) -> None:
     content[40_000] ^= 0xFF
     (tmp_path / "split.npz").write_bytes(content)
     with pytest.raises(SplitError, match=r"split\.npz, member 'x\.npy': is damaged"):
-        open_split(SplitSettings(uri=str(tmp_path / "split.npz"), input="x", input_kind="features", target="y"))
+        open_split(of_features(tmp_path / "split.npz", "x"))
 
 
 @pytest.mark.parametrize("form", ["npz", "npy", "zarr", "parquet", "jsonl", "arrow"])
@@ -239,7 +239,7 @@ def test_vectors_come_from_arrays_and_columns_alike(form: str, tmp_path: Path) -
             pyarrow.feather.write_feather(vectors, str(uri))
         case _:
             pq.write_table(vectors, uri)
-    asked = SplitSettings(uri=str(uri), input="x", input_kind="features", target="y", shard_rows=31)
+    asked = of_features(uri, "x", shard_rows=31)
     split = open_split(asked)
     read = [value for shard in split.shards for value in encoder_inputs(split, shard)]
     np.testing.assert_allclose(np.stack(read), x, rtol=0.0, atol=1e-14)  # type: ignore[arg-type]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from encoder_inputs import of_features
 from pydantic import ValidationError
 
 from congruence.tasks.data.locations import DatedPath
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import dates_of
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import split_of_rows
@@ -25,8 +25,7 @@ def _write(path: Path, keys: list[str] | None, x: list[float], y: list[float]) -
 
 
 def _open(uri: str, **changes: Any) -> Split:
-    chosen = {"uri": uri, "input": ["x"], "input_kind": "features", "target": "y", "key": "key"} | changes
-    return open_split(SplitSettings.model_validate(chosen))
+    return open_split(of_features(uri, ["x"], key="key", **changes))
 
 
 @pytest.mark.parametrize(

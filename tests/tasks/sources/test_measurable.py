@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from encoder_inputs import encoder_inputs
+from encoder_inputs import encoder_inputs, of_features
 
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.evaluate.evaluation import index, require_measurable
@@ -29,8 +28,7 @@ def opened(folder: Path, frame: pd.DataFrame, files: int = 2, **changes: Any) ->
     for number in range(files):
         stop = len(frame) if number == files - 1 else (number + 1) * cut
         frame[number * cut : stop].to_parquet(folder / f"{number}.parquet", index=False)
-    base = {"uri": str(folder), "input": ["a", "b"], "input_kind": "features", "target": "y", "shard_rows": 100}
-    return open_split(SplitSettings.model_validate(base | changes))
+    return open_split(of_features(folder, **{"inputs": ["a", "b"], "shard_rows": 100} | changes))
 
 
 def frame(rows: int = ROWS) -> pd.DataFrame:
@@ -134,14 +132,14 @@ def test_rows_that_lack_a_feature_stay_where_the_encoder_takes_them(tmp_path: Pa
 
 def test_a_vector_that_is_too_short_lacks_no_values(tmp_path: Path) -> None:
     vectors = [[1.0, 2.0]] * 10 + [[3.0], [np.nan, 1.0]]
-    split = opened(tmp_path / "split", pd.DataFrame({"v": vectors, "y": np.arange(12.0)}), 1, input="v")
+    split = opened(tmp_path / "split", pd.DataFrame({"v": vectors, "y": np.arange(12.0)}), 1, inputs="v")
     assert split.features(split.shards[0], missing=True)[1] == {10: "the features have shape (1,); expected (2,)"}
 
 
 def test_one_large_file_is_announced_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("congruence.tasks.evaluate.evaluation.MOST_BYTES_IN_SILENCE", 1000)
     frame().to_csv(tmp_path / "rows.csv", index=False)
-    split = {"uri": str(tmp_path / "rows.csv"), "input": ["a", "b"], "input_kind": "features", "target": "y"}
+    split = of_features(tmp_path / "rows.csv", ["a", "b"])
     content = {"models": ["m"], "splits": [split], "encoder": {"kind": "identity"}, "home": str(tmp_path / "home")}
     settings, said = EvaluationSettings.model_validate(content), list[str]()
     for _ in range(2):  # read once, kept then

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from stored_places import Place
 
@@ -42,27 +37,3 @@ def test_writers_at_once_leave_one_whole_object(place: Place) -> None:
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda content: place.objects.put("a", content), contents))
     assert place.objects.get("a") in contents
-
-
-WRITER = """
-import sys
-from congruence.tasks.store.objects import ObjectStore
-store, number = ObjectStore(sys.argv[1], {}), 0
-print("started", flush=True)
-while True:
-    number += 1
-    store.put("a", bytes([number % 256]) * 3_000_000)
-"""
-
-
-def test_a_killed_writer_leaves_the_object_before_or_the_next(tmp_path: Path) -> None:
-    place = Place(str(tmp_path))
-    for wait in (0.0, 0.013, 0.05):
-        with subprocess.Popen([sys.executable, "-c", WRITER, place.uri], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout.readline() == "started\n"
-            time.sleep(0.1 + wait)
-            process.send_signal(signal.SIGKILL)
-        content = place.objects.get("a") or b""
-        assert len(content) == 3_000_000
-        assert len(set(content)) == 1
-        assert os.listdir(tmp_path)
