@@ -12,12 +12,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.contract import (
-    PredictionSettings,
-    PredictiveModel,
-    load_predictive_model,
-    log_predictive_model,
-)
+from congruence.tasks.contract import PredictionSettings, PredictiveModel, load_predictive_model, log_predictive_model
 from congruence.tasks.models.registry import list_versions
 
 FORMATS = {"sklearn": "cloudpickle", "pytorch": "pickle"}

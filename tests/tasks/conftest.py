@@ -129,10 +129,7 @@ def compared(make_evaluation):
     """The truth, an overconfident version and a biased one, on 400 points."""
     changes = {"1": {}, "2": {"scale": 0.5}, "3": {"bias": 1.0}}
     return [
-        as_compared(
-            make_evaluation(model=angle(version), rows=400, **change),
-            run_id=f"run-{version}",
-        )
+        as_compared(make_evaluation(model=angle(version), rows=400, **change), run_id=f"run-{version}")
         for version, change in changes.items()
     ]
 

@@ -21,12 +21,7 @@ from congruence.kernels.engine.driver import Driver
 from congruence.kernels.engine.plan import Ask
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.scores.correction import preview, rows_to_try
-from congruence.tasks.scores.evaluation import (
-    ROW_CORRELATION,
-    MetricValue,
-    WhatIsWrong,
-    verdict_of,
-)
+from congruence.tasks.scores.evaluation import ROW_CORRELATION, MetricValue, WhatIsWrong, verdict_of
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import correlated_rows, dependence_of, score_points
 from congruence.tasks.scores.reading import with_inference

@@ -42,13 +42,7 @@ from congruence.tasks.plots.style import png
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.scores import reading as score_reading
-from congruence.tasks.scores.evaluation import (
-    Evaluation,
-    MetricValue,
-    SplitSummary,
-    WhatIsWrong,
-    verdict_of,
-)
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, WhatIsWrong, verdict_of
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import metric_names, metric_of
 from congruence.tasks.scores.points import features_of_inputs, named_features, over_all_rows

@@ -42,9 +42,7 @@ def test_a_timm_checkpoint_gives_timms_own_features(tmp_path: Path, picture: byt
     assert encoder.id.startswith("timm:test_vit/mine.safetensors:")
 
 
-@given(
-    st.lists(st.lists(st.integers(-(10**8), 10**8).map(lambda i: i / 100), min_size=3, max_size=3), min_size=2),
-)
+@given(st.lists(st.lists(st.integers(-(10**8), 10**8).map(lambda i: i / 100), min_size=3, max_size=3), min_size=2))
 def test_features_are_standardised_by_their_own_statistics(rows: list[list[float]]) -> None:
     data = np.array(rows)
     mean, scale = statistics(Moments.of(data))

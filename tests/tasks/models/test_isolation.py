@@ -82,13 +82,7 @@ def test_only_what_is_listed_is_passed_on(our_secrets: None, tmp_path: Path) -> 
 
 
 def test_a_model_sees_neither_our_variables_nor_our_folder(
-    registry: str,
-    split: Split,
-    served: Served,
-    rows: Rows,
-    our_python: None,
-    our_secrets: None,
-    tmp_path: Path,
+    registry: str, split: Split, served: Served, rows: Rows, our_python: None, our_secrets: None, tmp_path: Path
 ) -> None:
     """It reads os.environ and says what it finds in its predictions: one for each variable with our secret in it."""
     log(registry, "print('a line that is no answer')\n"

@@ -40,10 +40,7 @@ def test_every_source_gives_the_rows_that_were_written(form: str, tmp_path: Path
     np.testing.assert_array_equal(split.targets(), frame["y"])
     read = [split.features(shard, missing=True)[0] for shard in split.shards]
     np.testing.assert_array_equal(np.concatenate(read), frame[["a", "b"]].to_numpy())
-    assert split.features(split.shards[0])[1] == {
-        3: "feature 'a' is nan",
-        7: "target 'y' is nan, not a finite number",
-    }
+    assert split.features(split.shards[0])[1] == {3: "feature 'a' is nan", 7: "target 'y' is nan, not a finite number"}
     middle = split.frame(split.shards[1])
     assert middle["group"].tolist() == frame["group"][30:60].tolist()
     b = split.settings.input_columns[1]
