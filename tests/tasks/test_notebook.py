@@ -125,7 +125,8 @@ def test_few_rows_are_said_to_be_too_few_for_a_reason() -> None:
 def test_a_protocol_that_is_misspelled_is_told_by_its_key() -> None:
     frame = table()
     protocol = {"base": "exact", "regularisation": 0.1}
-    with pytest.raises(SettingsError, match=r"protocol: regularisation: there is .* did you mean 'regularization'\?"):
+    said = r"protocol: regularisation: there is no such key; did you mean 'regularization'\?"
+    with pytest.raises(SettingsError, match=said):
         congruence.evaluate(frame[["a", "b"]], frame["y"], narrow(frame), protocol=protocol)
 
 

@@ -277,7 +277,8 @@ def test_an_mlflow_that_is_away_is_no_failure_of_the_version(version: ServedVers
         with pytest.raises(ConnectionError):
             warm_model(version)
         fetching.side_effect = refused
-        with pytest.raises(ContractError, match=rf"{version.label}: its files cannot be .* s3://\*\*\*@bucket"):
+        said = rf"{version.label}: its files cannot be fetched: .* s3://\*\*\*@bucket"
+        with pytest.raises(ContractError, match=said):
             warm_model(version)
 
 
