@@ -19,7 +19,7 @@ import yaml
 from loopback import wait_until
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
-from pictures import saved
+from saved_pictures import saved
 
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.mlflow.identity import run_metrics

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from pictures import noise, saved
+from saved_pictures import noise, saved
 
 from congruence.tasks.data.settings import SplitSettings
 

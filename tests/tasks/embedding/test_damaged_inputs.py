@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from embed_process import PixelEncoder, embed_all, open_store
 from encoder_inputs import encoder_inputs, of_features
-from pictures import noise, png_header, saved
 from PIL import Image
+from saved_pictures import noise, png_header, saved
 from source_forms import add
 
 from congruence.tasks.data.settings import SplitSettings

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from pictures import saved
 from PIL import Image
+from saved_pictures import saved
 
 from congruence.flows.operations import score_inputs
 from congruence.flows.operations.score_inputs import pictures_of

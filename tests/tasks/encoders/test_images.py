@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import png_header, saved
 from PIL import Image
+from saved_pictures import png_header, saved
 
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.encoders.images import decode_image

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
-from pictures import noise, saved
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from saved_pictures import noise, saved
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks import compact_clip

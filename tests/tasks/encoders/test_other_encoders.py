@@ -10,10 +10,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pictures import noise, saved
 from PIL import Image
 from pydantic import ValidationError
 from safetensors.torch import save_file
+from saved_pictures import noise, saved
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.base import Encoder, InvalidRow, Moments, statistics

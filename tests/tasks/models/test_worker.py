@@ -19,8 +19,8 @@ from encoder_inputs import of_features
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
-from pictures import saved
 from PIL import Image
+from saved_pictures import saved
 
 from congruence.kernels.distributions import Normal, Samples
 from congruence.tasks.contract import ContractError, PredictionSettings, log_predictive_model
