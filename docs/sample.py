@@ -75,9 +75,9 @@ def _write(folder: Path, home: Path) -> Path:
     protocol = encoder_protocol(settings, asking_encoder(settings.encoder))
     keys = rows.keys()
     law = rows.all_predictive(version.label)
-    found = measure(settings, protocol, rows.embeddings(), rows.targets(), {version.label: law}, keys=keys)
+    found = measure(protocol, rows.embeddings(), rows.targets(), {version.label: law}, keys=keys)
     encoder = asking_encoder(settings.encoder)
-    evaluation = score_version(settings, rows, encoder, version, protocol, found[version.label])
+    evaluation = score_version(rows, encoder, version, protocol, found[version.label])
     with tempfile.TemporaryDirectory() as artifacts:
         write_artifacts(evaluation, Path(artifacts), settings.tracking)
         report = (Path(artifacts) / REPORT_FILE).read_bytes()

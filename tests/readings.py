@@ -19,14 +19,6 @@ from congruence.tasks.solving.measurement import VersionMeasurement, measure
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What ``measure`` reads of settings; every metric by default."""
-
-    metrics: list[str] | None = None
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class Read:
     """What is known of a version."""
 
@@ -55,7 +47,7 @@ def read_versions(
     labels = pd.DataFrame(index=range(len(y))) if slices is None else slices
     return {
         name: _read(found, y, laws[name], labels, features, segments)
-        for name, found in measure(Asked(asked), EXACT, x, y, laws).items()
+        for name, found in measure(EXACT, x, y, laws, metrics=asked).items()
     }
 
 

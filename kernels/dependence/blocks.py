@@ -273,6 +273,11 @@ class RowDependence:
         known = {name: _column(values, n, name) for name, values in given.items() if values is not None}
         return cls(**known) if known else None
 
+    @property
+    def kind(self) -> str:
+        """ "groups" or "time": by which of the two blocks are made."""
+        return "time" if self.groups is None else "groups"
+
     def blocks(self, scores: Callable[[], Array], *, counts: Array | None = None) -> DependentBlocks | None:
         """The blocks of rows; None where every row is one of its own.
 

@@ -347,23 +347,23 @@ def held(found: Pass, versions: Sequence[str]) -> HeldRows:
 
 @dataclass(frozen=True)
 class FoundBlocks:
-    """The blocks themselves; ``inference`` is None where rows are independent."""
+    """By what blocks of rows a version is judged: a ``BlocksInference`` with the blocks themselves.
 
+    Attributes:
+        kind: "groups" or "time", as the split names the column; "" where it names none.
+        blocks: None where every row is one of its own, or there are too few.
+        refused: why there is no p-value and no interval; "" where there are.
+    """
+
+    kind: str = ""
     blocks: DependentBlocks | None = field(default=None, repr=False)
-    inference: BlocksInference | None = None
+    refused: str = ""
 
     @property
-    def refused(self) -> bool:
-        """Whether there are too few of them."""
-        return self.inference is not None and self.inference.refused != ""
-
-    @classmethod
-    def of_repeats(cls, dependence: RowDependence | None) -> FoundBlocks:
-        """Of a protocol whose repeats choose rows at random: no blocks."""
-        if dependence is None:
-            return cls()
-        reason = "a protocol with samples, bootstraps or downsampling takes rows as independent; use protocol 'exact'"
-        return cls(None, BlocksInference("time" if dependence.groups is None else "groups", None, reason))
+    def inference(self) -> BlocksInference | None:
+        """What a result says of them; None where the split names no column."""
+        count = None if self.blocks is None else self.blocks.count
+        return BlocksInference(self.kind, count, self.refused) if self.kind else None
 
 
 def dependent_rows(rows: BlockRows, versions: list[str]) -> Pass:
@@ -402,12 +402,10 @@ def found_blocks(dependence: RowDependence | None, scores: Callable[[], Array], 
     """The blocks by the scores of all rows (n, r), and by their targets (n,) that are counts; see ``RowDependence``."""
     if dependence is None:
         return FoundBlocks()
-    kind = "time" if dependence.groups is None else "groups"
     try:
-        blocks = dependence.blocks(scores, counts=counts)
+        return FoundBlocks(dependence.kind, dependence.blocks(scores, counts=counts))
     except TooFewBlocksError as error:
-        return FoundBlocks(None, BlocksInference(kind, None, str(error)))
-    return FoundBlocks(blocks, BlocksInference(kind, None if blocks is None else blocks.count))
+        return FoundBlocks(dependence.kind, refused=str(error))
 
 
 def blocks_of_version(dependence: RowDependence | None, targets: Array, predictive: Distribution) -> FoundBlocks:

@@ -200,24 +200,14 @@ class SimulatedSplits:
         # Value j of a pool is sum_w (-1)^<w, j> times character w, and j = A g makes <w, j> = <A'w, g>.
         characters = walsh_hadamard(pool.transpose(1, 0, 2)) / np.float32(size)
         flat = np.ascontiguousarray(characters.transpose(1, 0, 2)).reshape(n, -1)
-        for entry, rows in rows_by_label(self._entries(positions), len(self.book)):
+        entries = row_codes(positions, self.entry_bits, self.seed, "pools of null draws")
+        for entry, rows in rows_by_label(entries, len(self.book)):
             product = vectors[rows].T @ flat[rows]
             sums[self.book[entry]] += product.reshape(k, size, r).transpose(1, 0, 2)
 
     def coefficients(self, sums: Array) -> Array:
         """U'Delta of the observed split and of every drawn one, (1 + draws, k, r), from the sums over all rows."""
         return np.asarray(walsh_hadamard(sums)[self.splits])
-
-    def choices(self, positions: Array) -> Array:
-        """Which value of its pool a row gives to each of ``splits``, (n, 1 + draws): the definition, bit by bit."""
-        chosen = np.zeros((len(self.book), 1 + self.draws), dtype=np.intp)
-        for bit in range(self.pool_bits):
-            ones = np.bitwise_count(self.book[:, 1 << bit, None] & self.splits) & 1
-            chosen |= ones.astype(np.intp) << bit
-        return np.asarray(chosen[self._entries(positions)])
-
-    def _entries(self, positions: Array) -> Array:
-        return row_codes(positions, self.entry_bits, self.seed, "pools of null draws")
 
 
 def _combinations(columns: Array) -> Array:

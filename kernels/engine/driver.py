@@ -61,7 +61,12 @@ from congruence.kernels.engine.plan import (
     SeenSplit,
     look_pass,
 )
-from congruence.kernels.engine.results import CongruenceResult, CongruenceUncertainty, Measured, TargetVariation
+from congruence.kernels.engine.results import (
+    CongruenceResult,
+    CongruenceUncertainty,
+    TargetVariation,
+    with_columns,
+)
 from congruence.kernels.engine.system import System
 from congruence.kernels.engine.uncertainty import POINTS
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -208,8 +213,8 @@ class Driver(Preparation):
         found = self.finish(solved, columns, reason)
         return {label: with_columns(one, columns.of(label)) for label, one in found.items()}
 
-    def finish(self, solved: Solved, write: Write, reason: str = "") -> dict[str, Measured]:
-        """Returns all that the passes say by version, whose rows' influences are written where they are asked for."""
+    def finish(self, solved: Solved, write: Write, reason: str = "") -> dict[str, CongruenceResult]:
+        """Returns what the passes say by version, without columns; influences of rows are written where asked for."""
         inputs, asked, known = solved.system.inputs, solved.influence_weights(), {}
         if asked:
             influence = self.run("influence", influence_pass, inputs.of_leading(), asked, write)
@@ -222,7 +227,7 @@ class Driver(Preparation):
 
     def _measured(
         self, solved: Solved, answer: VersionAnswer, uncertainty: CongruenceUncertainty | None, reason: str
-    ) -> Measured:
+    ) -> CongruenceResult:
         label, version = answer.version.label, answer.version
         scores, sides = solved.scores[label], solved.right_hand_sides[label]
         band, test = None, None
@@ -238,19 +243,19 @@ class Driver(Preparation):
             totals = scores.added["statistics"] / self.m
             blocks = None if version.blocks is None else version.blocks.count
             test = CongruenceTest.of(float(totals[0]), totals[1:], blocks)
-        return Measured(
-            self.m,
-            scores.added["values"] / self.m,
-            scores.added["floor"] / self.m,
-            solved.certificates[label],
-            uncertainty,
-            band,
+        certificate, inputs = solved.certificates[label], solved.system.inputs
+        return CongruenceResult(
+            np.empty(0),
+            np.empty(0),
+            certificate.at_point,
+            certificate.in_mean,
+            certificate.kind,
+            TargetVariation(uncertainty, band),
             test,
-            len(solved.system.inputs.landmarks),
-            solved.system.inputs.is_exact,
-            version.kernel.describe(),
-            self.dependent.get(version.name, FoundBlocks()).inference,
-            reason,
+            solver="exact" if inputs.is_exact else f"Nystrom on {len(inputs.landmarks)} landmarks",
+            output_kernel=version.kernel.describe(),
+            inference=self.dependent.get(version.name, FoundBlocks()).inference,
+            reason=reason,
         )
 
     def _plans(self, system: System, name: str, ask: Ask) -> list[PlannedVersion]:
@@ -295,31 +300,6 @@ class Driver(Preparation):
             tries.append((landmarks, worst))
             landmarks = following
         return landmarks, tries
-
-
-def with_columns(found: Measured, columns: Mapping[str, Array]) -> CongruenceResult:
-    """Returns what the passes found of a version with the columns that they wrote of all points and reference rows."""
-    uncertainty, test = found.uncertainty, found.test
-    if uncertainty is not None:
-        squared, root = columns["influence_squared"], columns["influence"]
-        influence = replace(uncertainty.influence, squared=squared, root=root)
-        uncertainty = replace(uncertainty, influence=influence)
-    if test is not None:
-        test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
-    return CongruenceResult(
-        columns["cce"],
-        columns["noise_floor"],
-        found.certificate.at_point,
-        found.certificate.in_mean,
-        found.certificate.kind,
-        TargetVariation(uncertainty, found.band),
-        test,
-        columns.get("weight"),
-        solver="exact" if found.is_exact else f"Nystrom on {found.landmarks} landmarks",
-        output_kernel=found.output_kernel,
-        inference=found.inference,
-        reason=found.reason,
-    )
 
 
 def _reason(solved: Solved, accuracy: Accuracy) -> str:

@@ -18,11 +18,11 @@ import numpy as np
 from congruence.kernels.arrays import Array, mean_one, require_matrix, require_targets
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.plan import Ask
 from congruence.kernels.engine.results import (
+    BlocksInference,
     CongruenceInfluence,
     CongruenceResult,
     CongruenceUncertainty,
@@ -116,7 +116,8 @@ def measure_held(
                 spread = spread_over(one.uncertainty, choice.rows, len(split.x))
                 one = replace(one, made=TargetVariation(spread, None))
             found.setdefault(label.split(", repeat ")[0], []).append(one)
-    inference = FoundBlocks.of_repeats(dependence).inference
+    reason = "a protocol with samples, bootstraps or downsampling takes rows as independent; use protocol 'exact'"
+    inference = None if dependence is None else BlocksInference(dependence.kind, None, reason)
     return {
         name: replace(
             mean_of_repeats(found.get(name, []), judged[name], ask, refused=dependence is not None),

@@ -1,22 +1,20 @@
 """What is said of a version on a split: its CCE, what a true version would have there, and the test of congruence.
 
-``Measured`` is what passes say, whose columns of points and rows lie elsewhere; with them it is a ``CongruenceResult``.
+Passes say it without the columns of points and rows, which they write block by block: ``with_columns`` adds these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, mean_over, printed
-from congruence.kernels.dependence.blocks import (
-    t_quantile,
-)
+from congruence.kernels.dependence.blocks import t_quantile
 from congruence.kernels.engine.congruence_test import CongruenceTest
 from congruence.kernels.errors import InvalidInputError
 
@@ -97,7 +95,7 @@ class CongruenceResult:
     """CCE of a version at m points, beside what a true version would have there.
 
     Attributes:
-        values: CCE(x_j), (m,).
+        values: CCE(x_j), (m,); this and all that is of single points is empty where columns lie elsewhere.
         noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,).
         error_bound: bound on |computed - exact| CCE at every point; exact is what the definition gives for the inputs
             as they are, in any precision.
@@ -301,39 +299,20 @@ class ErrorBounds:
     kind: BoundKind
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What the passes say of a version; what they say of a point was written block by block.
-
-    Attributes:
-        rows: how many points.
-        mean, noise_floor: means over them.
-        certificate: of CCE.
-        uncertainty: standard errors, without the influences of rows, where they were asked for.
-        band: what the mean CCE would be if the version were the truth, where it was asked for; None where rows depend
-            in too few blocks.
-        test: of congruence, without its points, where it was asked for.
-        landmarks: that the answer stands on.
-        is_exact: whether these are all rows.
-        output_kernel: k_Y with its resolved bandwidth.
-        inference: by what blocks of rows; None where they are independent.
-        reason: why so many landmarks, in one sentence.
-    """
-
-    rows: int
-    mean: float
-    noise_floor: float
-    certificate: ErrorBounds
-    uncertainty: CongruenceUncertainty | None
-    band: ExpectedCongruence | None
-    test: CongruenceTest | None
-    landmarks: int
-    is_exact: bool
-    output_kernel: dict[str, Any]
-    inference: BlocksInference | None = None
-    reason: str = ""
-
-    @property
-    def share(self) -> float:
-        """The certificate as a share of the mean CCE, or of its noise floor where that is larger."""
-        return self.certificate.in_mean / max(self.mean, self.noise_floor, float(np.finfo(float).tiny))
+def with_columns(found: CongruenceResult, columns: Mapping[str, Array]) -> CongruenceResult:
+    """Returns what passes said of a version with the columns that they wrote of all points and reference rows."""
+    uncertainty, test = found.variation.uncertainty, found.test
+    if uncertainty is not None:
+        squared, root = columns["influence_squared"], columns["influence"]
+        influence = replace(uncertainty.influence, squared=squared, root=root)
+        uncertainty = replace(uncertainty, influence=influence)
+    if test is not None:
+        test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
+    return replace(
+        found,
+        values=columns["cce"],
+        noise_floor_values=columns["noise_floor"],
+        made=TargetVariation(uncertainty, found.band),
+        test=test,
+        weights=columns.get("weight"),
+    )

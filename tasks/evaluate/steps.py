@@ -379,7 +379,9 @@ def _score(
     with about(version.label):
         give_back()
         encoder = asking_encoder(settings.encoder)
-        evaluation = score_version(settings, rows, encoder, version, protocol, kept.require())
+        evaluation = score_version(
+            rows, encoder, version, protocol, kept.require(), metrics=settings.metrics, seed=settings.seed
+        )
         evaluation = replace(
             evaluation,
             settings_digest=settings_digest(settings, rows.split.settings),

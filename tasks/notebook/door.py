@@ -78,17 +78,6 @@ class Progress:
             sys.stderr.flush()
 
 
-class _Asked:
-    """What ``measure`` and ``score_version`` read of settings."""
-
-    def __init__(self, metrics: Sequence[str] | None, seed: int) -> None:
-        unknown = [name for name in metrics or () if name not in metric_names()]
-        if unknown:
-            raise InvalidInputError(f"metrics: {unknown[0]!r} is no metric; choose from {', '.join(metric_names())}")
-        self.metrics = None if metrics is None else list(metrics)
-        self.seed = seed
-
-
 def evaluate(
     X: Any,
     y: Any,
@@ -205,7 +194,10 @@ def evaluated(
     progress: bool | None = None,
 ) -> dict[str, EvaluatedPrediction]:
     """Each prediction on the rows of a call, by name; see ``evaluate``."""
-    asked, rows = _Asked(metrics, seed), rows_of(given)
+    unknown = [name for name in metrics or () if name not in metric_names()]
+    if unknown:
+        raise InvalidInputError(f"metrics: {unknown[0]!r} is no metric; choose from {', '.join(metric_names())}")
+    rows = rows_of(given)
     by_name = named(predicted, rows.split.rows)
     for label, one in by_name.items():
         for part in one if isinstance(one, (tuple, list)) else [one]:
@@ -220,8 +212,8 @@ def evaluated(
         chosen, design = _protocol(protocol, rows), rows.design()
         bar.say(f"measuring {rows.valid.sum():,} rows", 1.0)
         found = measure(
-            asked, chosen, rows.embeddings(), rows.targets(), laws,
-            keys=rows.keys(), weights=design.weight, dependence=design.dependence(),
+            chosen, rows.embeddings(), rows.targets(), laws,
+            metrics=metrics, seed=seed, keys=rows.keys(), weights=design.weight, dependence=design.dependence(),
         )  # fmt: skip
         notes = rows.notes if design.weight is None else (*rows.notes, WEIGHTED)
         evaluated = {}
@@ -229,7 +221,7 @@ def evaluated(
         for label, law in laws.items():
             bar.say(f"scoring {label}", done)
             version = ModelVersion(label, "", f"predictions:/{label}/{_digest(law)}")
-            made = score_version(asked, rows, rows.encoder, version, chosen, found.pop(label))
+            made = score_version(rows, rows.encoder, version, chosen, found.pop(label), metrics=metrics, seed=seed)
             evaluated[label] = EvaluatedPrediction(with_unit(made, given.unit), notes, _said(chosen), given.unit)
             done = 1.0
     return evaluated

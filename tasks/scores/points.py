@@ -186,7 +186,7 @@ def score_points(measurement: VersionMeasurement, rows: Rows) -> dict[str, Array
 
     ``calibration_fault`` is text, all others are numbers.
     """
-    result, test, calibration = measurement.result, measurement.test, measurement.calibration
+    result, calibration, test = measurement.result, measurement.calibration, measurement.result.test
     predictive, targets = rows.predictive, rows.targets
     points = {"cce": result.values, "cce_noise_floor": result.noise_floor_values, "cce_excess": result.excess_values}
     if test is not None:

@@ -21,7 +21,7 @@ from congruence.kernels.conditional_calibration.effects import ConditionalCalibr
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.samples import FEWEST_SCORED
 from congruence.kernels.engine.blocks import FoundBlocks
-from congruence.kernels.engine.results import excess_interval, excess_over
+from congruence.kernels.engine.results import CongruenceResult, excess_interval, excess_over
 from congruence.kernels.resampling import LARGEST_BLOCK, Estimate, ScoreStatistics, sliced_statistics, too_large_block
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import central_intervals
@@ -50,17 +50,17 @@ def version_metrics(
         rows: its v rows with their scores (``score_points``).
         measurement: what its Gram system said.
     """
-    inference = measurement.result.inference
-    metrics = _congruence_metrics(measurement)
+    result = measurement.result
+    metrics = _congruence_metrics(result)
     rows = replace(rows, floor_share=floor_share(metrics))
     means = MeanMetrics(requested, rows, blocks_of_means(rows))
     metrics |= means.values()
     slices = means.slice_table(rows.labels)
     metrics |= values_of(requested, rows)
-    if inference is not None and inference.blocks is not None:
-        metrics[DEPENDENT_BLOCKS] = MetricValue(float(inference.blocks))
-    if measurement.repeat_std is not None:
-        metrics["cce_std"] = MetricValue(measurement.repeat_std)
+    if result.inference is not None and result.inference.blocks is not None:
+        metrics[DEPENDENT_BLOCKS] = MetricValue(float(result.inference.blocks))
+    if result.means is not None:
+        metrics["cce_std"] = MetricValue(result.std)
     if measurement.calibration is not None:
         metrics |= calibration_metrics(measurement.calibration.test)
     largest = metrics.get("largest_block")
@@ -178,12 +178,12 @@ class MeanMetrics:
         return None if self._rows.weights is None else self._rows.weights[part]
 
 
-def _congruence_metrics(measurement: VersionMeasurement) -> dict[str, MetricValue]:
+def _congruence_metrics(result: CongruenceResult) -> dict[str, MetricValue]:
     """The CCE metrics of a version: intervals are those of new targets, not of other points, which share them.
 
     ``cce_expected`` has the band of a true version as its interval, and ``cce_excess`` is what lies beyond its value.
     """
-    result, test, expected = measurement.result, measurement.test, measurement.expected
+    test, expected = result.test, result.band
     low, high = result.interval()
     if_true = result.noise_floor if expected is None else expected.mean
     metrics = {
@@ -298,7 +298,7 @@ def remarks(metrics: Mapping[str, MetricValue], rows: Rows) -> str:
         said.append(f"No NLL: {draws.shape[1]} draws a row say too little of a density; {FEWEST_SCORED} are needed.")
     largest, effective = metrics.get("largest_block"), metrics.get("effective_rows")
     if largest is not None and largest.value > LARGEST_BLOCK:
-        kind = "" if rows.dependence is None else "time" if rows.dependence.groups is None else "groups"
+        kind = "" if rows.dependence is None else rows.dependence.kind
         said.append(f"No intervals: {too_large_block(largest.value, kind)}.")
     elif effective is not None and (why := too_few_rows(effective.value, len(rows.targets))):
         said.append(f"Means of scores have no interval: {why}.")

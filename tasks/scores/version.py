@@ -8,7 +8,7 @@ them any more. Texts of all rows come last.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -81,7 +81,7 @@ from congruence.tasks.sentences.calibration import CorrectionPreview, is_off, no
 from congruence.tasks.sentences.counts import crossing_finding, fraction_finding, ordered_finding, power_finding
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
-from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
+from congruence.tasks.solving.measurement import VersionMeasurement
 
 HONEST_ROWS = 10_000
 """Rows at the most on which a version's own recalibration is tried."""
@@ -93,18 +93,20 @@ _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "op
 
 
 def score_version(
-    settings: MeasurementSettings,
     rows: ScoredRows,
     encoder: Encoder,
     version: ModelVersion,
     protocol: EvaluationProtocol,
     measurement: VersionMeasurement,
+    *,
+    metrics: Sequence[str] | None = None,
+    seed: int = 0,
 ) -> Evaluation:
     """One version's evaluation: scores for every row of the split, invalid ones with their reason.
 
-    What its settings say beyond seed and metrics is for the caller to add.
+    What its settings say beyond ``metrics`` (None: all) and ``seed`` is for the caller to add.
     """
-    split, requested, seed = rows.split, requested_metrics(settings.metrics), settings.seed
+    split, requested = rows.split, requested_metrics(metrics)
     given, numbers = _valid_rows(rows, version.label, seed), np.flatnonzero(rows.valid)
     predictive, targets, weights = given.predictive, given.targets, given.weights
     points = score_points(measurement, given)
@@ -230,7 +232,7 @@ def _correlation(given: Rows, rows: ScoredRows, measurement: VersionMeasurement)
     """Correlation of rows that nobody named, where the version is judged as if they were independent."""
     is_named = given.dependence is not None or measurement.result.inference is not None
     # A verdict by a p-value or a band, which take rows as independent.
-    is_judged = measurement.test is not None or measurement.expected is not None
+    is_judged = measurement.result.test is not None or measurement.result.band is not None
     if is_named or not is_judged or len(given.targets) < FEWEST_ROWS:
         return None
     # Rows of a table often share their inputs, and then every fault of the version; of pictures and texts that are

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Protocol
 
 import numpy as np
 
@@ -17,14 +16,12 @@ from congruence.kernels.conditional_calibration.score_test import VersionCalibra
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses, blocks_of_version
-from congruence.kernels.engine.congruence_test import CongruenceTest
-from congruence.kernels.engine.driver import HeldSplit, with_columns
+from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held
 from congruence.kernels.engine.plan import Ask
-from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence, Measured
+from congruence.kernels.engine.results import CongruenceResult, with_columns
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.tasks.scores.metrics import MetricName
 from congruence.tasks.scores.metrics.registry import requested_metrics
 
 
@@ -36,47 +33,28 @@ class VersionMeasurement:
         result: CCE with its uncertainty, noise floor, certificate, expected mean and test, and how it was made.
         seconds: wall time by stage.
         calibration: given the input, where it was asked for and is measured.
+        rows: how many, where the columns of points and rows lie block by block; None where they are here.
     """
 
     result: CongruenceResult
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: VersionCalibration | None = None
+    rows: int | None = None
 
-    @property
-    def test(self) -> CongruenceTest | None:
-        """The Monte-Carlo test of congruence, where it was asked for."""
-        return self.result.test
-
-    @property
-    def expected(self) -> ExpectedCongruence | None:
-        """What the mean CCE would be if the version were the truth."""
-        return self.result.band
-
-    @property
-    def repeat_std(self) -> float | None:
-        """Standard deviation of the mean CCE over the repeats of a protocol that has them."""
-        return None if self.result.means is None else self.result.std
-
-
-class MeasurementSettings(Protocol):
-    """What a measurement reads of an evaluation's settings."""
-
-    @property
-    def seed(self) -> int:
-        """Of draws and of the noise floor's probes."""
-
-    @property
-    def metrics(self) -> list[MetricName] | None:
-        """Which metrics; None for all."""
+    def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
+        """Returns it with the columns of all blocks."""
+        calibration = None if self.calibration is None else self.calibration.whole(columns)
+        return VersionMeasurement(with_columns(self.result, columns), self.seconds, calibration)
 
 
 def measure(
-    settings: MeasurementSettings,
     protocol: EvaluationProtocol,
     embeddings: Array,
     targets: Array,
     versions: Mapping[str, Distribution],
     *,
+    metrics: Sequence[str] | None = None,
+    seed: int = 0,
     query: Array | None = None,
     keys: Array | None = None,
     weights: Array | None = None,
@@ -85,7 +63,8 @@ def measure(
 ) -> dict[str, VersionMeasurement]:
     """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q), in this process.
 
-    It is measured at the same points, or at the embeddings ``query`` (m, d). ``keys`` name the rows for the randomised
+    ``metrics`` say what is measured beside it (None: all); ``seed`` is of draws and of the noise floor's probes. It is
+    measured at the same points, or at the embeddings ``query`` (m, d). ``keys`` name the rows for the randomised
     PIT of counts, as in the scores; ``weights`` are what each point counts in means over them. Calibration given the
     input is measured at the targets' own rows under protocols without repeats. ``dependence`` says
     which rows may depend on each other; ``accuracy``, how many landmarks the answers stand on.
@@ -93,12 +72,13 @@ def measure(
     targets, started = require_targets(targets, "y", len(embeddings)), time.perf_counter()
     counted = None if weights is None else mean_one(weights, len(embeddings if query is None else query))
     split = HeldSplit(embeddings, targets, query, counted, dependence)
-    ask = Ask(list(versions), tested="congruence_test" in requested_metrics(settings.metrics))
-    found = measure_held(split, protocol, versions, ask, accuracy or Accuracy(), settings.seed)
+    requested = requested_metrics(metrics)
+    ask = Ask(list(versions), tested="congruence_test" in requested)
+    found = measure_held(split, protocol, versions, ask, accuracy or Accuracy(), seed)
     seconds = {"solve": time.perf_counter() - started}
     started = time.perf_counter()
     calibration: dict[str, VersionCalibration] = {}
-    if "calibration" in requested_metrics(settings.metrics) and query is None and not protocol.is_repeated:
+    if "calibration" in requested and query is None and not protocol.is_repeated:
         columns = Columns()
         rows = HeldRows(embeddings, targets, versions, counted, len(embeddings), keys)
         blocks = {name: blocks_of_version(dependence, targets, predictive) for name, predictive in versions.items()}
@@ -110,10 +90,10 @@ def measure(
             [name for name, found_blocks in blocks.items() if not found_blocks.refused],
             columns,
             is_scalar=targets.ndim == 1,
-            seed=settings.seed,
+            seed=seed,
             dtype=embeddings.dtype,
             dependent={name: found_blocks.blocks for name, found_blocks in blocks.items()},
-            known=_known_null(*inputs, protocol.digest, settings.seed),
+            known=_known_null(*inputs, protocol.digest, seed),
         )
         for name in columns.written:  # none of vector targets, which have no reading
             calibration[name] = calibration[name].whole(columns.of(name))
@@ -125,23 +105,3 @@ def measure(
 def _known_null(*of: object) -> dict[int, Array]:  # noqa: ARG001
     """Where the null of some inputs stays: what is measured on them later shares it, whatever its targets."""
     return {}
-
-
-@dataclass(frozen=True)
-class BlockMeasurement:
-    """What a split in blocks of rows said of one version, whose columns lie block by block.
-
-    Attributes:
-        found: by the passes.
-        seconds: of each pass, summed over the landmark counts that were tried.
-        calibration: given the input, where it was asked for.
-    """
-
-    found: Measured
-    seconds: dict[str, float] = field(default_factory=dict, repr=False)
-    calibration: VersionCalibration | None = None
-
-    def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
-        """Returns the measurement with the columns of all blocks."""
-        calibration = None if self.calibration is None else self.calibration.whole(columns)
-        return VersionMeasurement(with_columns(self.found, columns), dict(self.seconds), calibration)

@@ -36,8 +36,7 @@ from congruence.kernels.engine.plan import Ask
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.runtime.lines import step
-from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.solving.measurement import BlockMeasurement, MeasurementSettings
+from congruence.tasks.solving.measurement import VersionMeasurement
 
 TASKS = 64  # of a pass, at most: each takes neighbouring blocks
 ARITY = 8  # sums merged at once
@@ -215,31 +214,29 @@ class SolveProgress:
 def measure_blocks(
     client: Client,
     blocks: RowBlocks,
-    settings: MeasurementSettings,
     protocol: EvaluationProtocol,
-    versions: Sequence[str],
+    ask: Ask,
     write: Write,
     *,
+    seed: int = 0,
     accuracy: Accuracy | None = None,
-    draws: int | None = None,
     calibrated: bool = False,
     announce: Callable[[str], None] = lambda _: None,
     factorize: Factorize = local_factor,
     gpu: bool = False,
-) -> dict[str, BlockMeasurement]:
+) -> dict[str, VersionMeasurement]:
     """CCE of every version on a split that is its own reference, with everything that is said of a version.
 
     Args:
         client: of the cluster.
         blocks: the split.
-        settings: seed and metrics.
         protocol: kernels and lambda; with samples, bootstraps or downsampling it is refused.
-        versions: a group whose sums fit a worker together.
+        ask: what is asked of versions, a group whose sums fit a worker together.
         write: called on the workers with block, version and columns by name, (rows,) each: ``cce``, ``noise_floor``,
             with the test ``p_value`` and ``statistic``, and in a later call ``influence`` (of the mean CCE) and
             ``influence_squared`` (of the mean CCE^2). It may be called again with better or the same numbers.
+        seed: of draws and of the noise floor's probes.
         accuracy: landmarks, and how they grow until the certificate holds.
-        draws: simulated splits of the test; by default 999 up to 50,000 rows and the first 199 of them beyond.
         calibrated: with the test of calibration given the input and, for scalar targets, its reading, whose columns
             ``calibration_...`` are written in a call of their own.
         announce: is called with one line on what is done next.
@@ -257,12 +254,12 @@ def measure_blocks(
             "measured by row blocks; use a smaller split, which is held in memory, or protocol 'exact'"
         )
     accuracy = accuracy or Accuracy()
-    ask = Ask(versions, "congruence_test" in requested_metrics(settings.metrics), draws)
+    versions = ask.versions
     counts = sum(blocks.predictive(0, version).is_discrete for version in versions)
     rows = sum(blocks.sizes) / max(1, sum(client.nthreads().values()))
     with SolveProgress.of(rows, len(versions) - counts, counts, calibrated=calibrated) as progress:
         run = PassesOnCluster(client, blocks, progress)
-        driver = Driver(run, protocol, settings.seed, factorize=factorize, gpu=gpu)
+        driver = Driver(run, protocol, seed, factorize=factorize, gpu=gpu)
         driver.look_at(versions)
         if hasattr(blocks, "row_dependence"):
             driver.find_dependent_rows(versions)
@@ -271,7 +268,7 @@ def measure_blocks(
             best, reason = driver.best(ask, write, accuracy, announce)
             measured = driver.finish(best, write, reason)
         found = calibration.result()
-    return {name: BlockMeasurement(each, run.seconds, found.get(name)) for name, each in measured.items()}
+    return {name: VersionMeasurement(each, run.seconds, found.get(name), driver.m) for name, each in measured.items()}
 
 
 def calibration_of(driver: Driver, versions: Sequence[str], write: Write, run: Passes) -> dict[str, VersionCalibration]:

@@ -19,6 +19,7 @@ from congruence.kernels.conditional_calibration import effects, local_reading, s
 from congruence.kernels.conditional_calibration.local_reading import PREFIX
 from congruence.kernels.engine import results
 from congruence.kernels.engine.landmarks import EXACT_ROWS, MOST_EXACT_ROWS, Accuracy, local_factor
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
@@ -29,7 +30,7 @@ from congruence.tasks.runtime.memory import available_memory
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import SolverSettings
-from congruence.tasks.solving.measurement import BlockMeasurement, VersionMeasurement, measure
+from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.pass_runner import measure_blocks
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 from congruence.tasks.store.embeddings import StoreError
@@ -131,11 +132,12 @@ def measure_group(settings: EvaluationSettings, work: SolveWork) -> None:
     """Measure the versions of ``work`` on rows that are read into memory here, and keep what was measured."""
     rows, labels = work.reference, list(work.kept)
     found = measure(
-        settings,
         work.protocol,
         rows.embeddings(),
         rows.targets(),
         {label: rows.all_predictive(label) for label in labels},
+        metrics=settings.metrics,
+        seed=settings.seed,
         query=None if work.query is None else work.query.embeddings(),
         # Keys randomise PIT values as in the scores, where versions are judged at these rows.
         keys=rows.keys() if work.query is None else None,
@@ -157,15 +159,16 @@ def _solve_by_blocks(
 ) -> None:
     memory = memory if settings.solver.memory is None else int(parse_bytes(settings.solver.memory))
     tiled = TiledCholesky(client, memory_bytes=memory, card_bytes=cards)
+    requested = requested_metrics(settings.metrics)
     found = measure_blocks(
         client,
         work.reference,
-        settings,
         work.protocol,
-        list(work.kept),
+        Ask(list(work.kept), tested="congruence_test" in requested),
         partial(_keep, work.kept),
+        seed=settings.seed,
         accuracy=accuracy_of(settings.solver),
-        calibrated="calibration" in requested_metrics(settings.metrics),
+        calibrated="calibration" in requested,
         announce=announce,
         factorize=tiled if settings.solver.kind == "cholesky" else local_factor,
         gpu=cards is not None,
@@ -201,7 +204,7 @@ def cluster_memory(client: Client) -> int:
     return min(memory, available_memory()) if all(worker["host"] in here for worker in workers) else memory
 
 
-_DESCRIPTION = "description"
+_DESCRIPTION, _ARRAY, _KIND = "description", "$array", "$kind"
 _LONGEST_NAME = 128
 _OF_ROWS = (PREFIX, "influence", "statistic")
 
@@ -210,7 +213,7 @@ _KINDS: dict[str, Any] = {
     for module in (effects, local_reading, results, score_test)
     for name, kind in vars(module).items()
     if is_dataclass(kind)
-} | {"VersionMeasurement": VersionMeasurement, "BlockMeasurement": BlockMeasurement}
+} | {"VersionMeasurement": VersionMeasurement}
 """What a measurement is made of, by name: nothing else is restored."""
 
 
@@ -221,7 +224,7 @@ class MeasurementAddress:
     objects: ObjectStore = field(repr=False)
     key: str
 
-    def write(self, measurement: VersionMeasurement | BlockMeasurement) -> None:
+    def write(self, measurement: VersionMeasurement) -> None:
         """Keep ``measurement``, whole or not at all."""
         self.objects.put(self.key, to_bytes(measurement))
 
@@ -237,9 +240,7 @@ class MeasurementAddress:
             return None
         try:
             kept = from_bytes(content)
-            if isinstance(kept, VersionMeasurement):
-                return kept
-            return kept.whole(self._columns(kept.found.rows))
+            return kept if kept.rows is None else kept.whole(self._columns(kept.rows))
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -292,54 +293,37 @@ def _named(columns: Mapping[str, Array]) -> str:
     return names if len(names) <= _LONGEST_NAME else hashlib.sha256(names.encode()).hexdigest()[:16]
 
 
-def to_bytes(measurement: VersionMeasurement | BlockMeasurement) -> bytes:
+def to_bytes(measurement: VersionMeasurement) -> bytes:
     """``measurement`` as an NPZ file."""
     arrays: dict[str, Array] = {}
-    described = _describe(measurement, "", arrays)
-    arrays[_DESCRIPTION] = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
-    return to_npz(arrays)
+
+    def described(part: Any) -> Any:
+        if isinstance(part, np.ndarray):
+            arrays[name := str(len(arrays))] = part
+            return {_ARRAY: name}
+        if isinstance(part, np.generic):
+            return part.item()
+        kind = type(part).__name__
+        return {_KIND: kind} | {item.name: getattr(part, item.name) for item in fields(_KINDS[kind])}
+
+    description = json.dumps(measurement, default=described)
+    return to_npz({**arrays, _DESCRIPTION: np.array(description)})
 
 
-def from_bytes(content: bytes) -> VersionMeasurement | BlockMeasurement:
+def from_bytes(content: bytes) -> VersionMeasurement:
     """The measurement that ``to_bytes`` wrote.
 
     Raises:
         ValueError, KeyError, TypeError: the content is damaged.
     """
     arrays = from_npz(content)
-    restored = _restore(json.loads(arrays[_DESCRIPTION].tobytes()), arrays)
-    if not isinstance(restored, VersionMeasurement | BlockMeasurement):
-        raise ValueError(f"a {type(restored).__name__}, not a measurement")
-    return restored
 
+    def restored(part: dict[str, Any]) -> Any:
+        if _ARRAY in part:
+            return arrays[part[_ARRAY]]
+        return _KINDS[part.pop(_KIND)](**part) if _KIND in part else part
 
-def _describe(value: Any, name: str, arrays: dict[str, Array]) -> Any:
-    if isinstance(value, np.ndarray):
-        arrays[name] = value
-        return {"array": name}
-    if type(value).__name__ in _KINDS:
-        parts = {
-            item.name: _describe(getattr(value, item.name), f"{name}.{item.name}".lstrip("."), arrays)
-            for item in fields(value)
-        }
-        return {"kind": type(value).__name__, "fields": parts}
-    if isinstance(value, Mapping):
-        return {"mapping": {key: _describe(part, f"{name}.{key}", arrays) for key, part in value.items()}}
-    if isinstance(value, tuple):
-        return {"tuple": [_describe(part, f"{name}.{place}", arrays) for place, part in enumerate(value)]}
-    if isinstance(value, np.generic):
-        return {"value": value.item()}
-    return {"value": value}
-
-
-def _restore(described: dict[str, Any], arrays: dict[str, Array]) -> Any:
-    if "array" in described:
-        return arrays[described["array"]]
-    if "kind" in described:
-        parts = {name: _restore(part, arrays) for name, part in described["fields"].items()}
-        return _KINDS[described["kind"]](**parts)
-    if "mapping" in described:
-        return {key: _restore(part, arrays) for key, part in described["mapping"].items()}
-    if "tuple" in described:
-        return tuple(_restore(part, arrays) for part in described["tuple"])
-    return described["value"]
+    measurement = json.loads(str(arrays[_DESCRIPTION]), object_hook=restored)
+    if not isinstance(measurement, VersionMeasurement):
+        raise ValueError(f"a {type(measurement).__name__}, not a measurement")
+    return measurement

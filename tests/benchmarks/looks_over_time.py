@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, insort
-from types import SimpleNamespace
 
 import numpy as np
 from scipy.special import ndtr
@@ -143,15 +142,15 @@ def print_pit_values(versions: int = 100, looks: int = 50, rows: int = 150) -> N
 
 def measured(start: int, count: int, file: str, rows: int = 500) -> None:
     """p-values of a true version as evaluations give them: two tests on ``rows`` rows, new ones each time."""
-    settings = SimpleNamespace(metrics=["cce", "congruence_test", "calibration"], seed=0)
+    metrics = ["cce", "congruence_test", "calibration"]
     found, pit = [], []
     for look in range(start, start + count):
         rng = np.random.default_rng([7, look])
         x = rng.normal(size=(rows, 2))
         loc, scale = x[:, 0] + np.sin(2.0 * x[:, 1]), 0.5 + 0.3 * np.abs(x[:, 0])
         y = rng.normal(loc, scale)
-        done = measure(settings, EXACT, x, y, {"version": Normal(loc, scale)}, keys=np.arange(rows))
-        found.append((done["version"].test.p_value, done["version"].calibration.test.p_value))
+        done = measure(EXACT, x, y, {"version": Normal(loc, scale)}, metrics=metrics, keys=np.arange(rows))
+        found.append((done["version"].result.test.p_value, done["version"].calibration.test.p_value))
         pit.append(ndtr((y - loc) / scale))
     np.savez(file, p=np.array(found), pit=np.array(pit))
 

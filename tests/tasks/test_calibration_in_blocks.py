@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -18,13 +17,14 @@ from congruence.kernels.conditional_calibration.score_test import VersionCalibra
 from congruence.kernels.conditional_calibration.vector_targets import VECTOR_DRAWS, VECTOR_ROWS, vector_rows
 from congruence.kernels.engine.blocks import Columns, LocalPasses
 from congruence.kernels.engine.landmarks import Accuracy
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.pit import pit_values
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.solving.measurement import BlockMeasurement
+from congruence.tasks.solving.measurement import VersionMeasurement
 from congruence.tasks.solving.pass_runner import measure_blocks
 from congruence.tasks.solving.solve import MeasurementAddress, from_bytes, to_bytes
 from congruence.tasks.store.objects import ObjectStore
@@ -174,9 +174,9 @@ def test_single_precision_counts_and_laws_without_ends(blocks: CutRows) -> None:
 
 
 def test_it_is_kept_with_the_measurement_and_its_columns(made: Any, tmp_path: Path) -> None:
-    kept: Any = BlockMeasurement(None, calibration=made[0]["even"])
+    kept: Any = VersionMeasurement(None, calibration=made[0]["even"], rows=N)
     found = from_bytes(to_bytes(kept))
-    assert isinstance(found, BlockMeasurement)
+    assert found.rows == N
     assert found.calibration.test.effects == made[0]["even"].test.effects
     address = MeasurementAddress(ObjectStore(str(tmp_path), {}), "measurements/split/version.npz")
     address.write_columns(3, made[1]["even"])  # under a name that a file can have
@@ -194,7 +194,7 @@ def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: CutRows, tmp
         "narrow": MultivariateNormal(mean, np.full((n, 2), 0.5)),
     }
     vector = CutRows(x, mean + rng.standard_normal((n, 2)), laws, cuts=(0, 100, n))
-    asked, accuracy = SimpleNamespace(seed=0, metrics=["cce"]), Accuracy.of(40)
+    accuracy = Accuracy.of(40)
 
     def write(block: int, version: str, columns: dict[str, np.ndarray]) -> None:
         for name, values in columns.items():  # files: what runs on a worker has no list of ours
@@ -202,10 +202,12 @@ def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: CutRows, tmp
 
     with dask_client(ClusterSettings(kind="threads", workers=1)) as client:
         one, two = (
-            measure_blocks(client, some, asked, EXACT, list(some.models), write, accuracy=accuracy, calibrated=True)
+            measure_blocks(
+                client, some, EXACT, Ask(list(some.models), tested=False), write, accuracy=accuracy, calibrated=True
+            )
             for some in (scalar, vector)
         )
-        without = measure_blocks(client, scalar, asked, EXACT, ["even"], write, accuracy=accuracy)
+        without = measure_blocks(client, scalar, EXACT, Ask(["even"], tested=False), write, accuracy=accuracy)
     assert one["even"].calibration.test.null == "exact"
     assert [len(np.load(tmp_path / f"even-calibration_shift-{block}.npy")) for block in (0, 1)] == [100, 140]
     assert without["even"].calibration is None

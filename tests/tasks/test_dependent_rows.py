@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from cut_rows import CutRows
-from readings import Asked
 from scipy.signal import lfilter
 
 import congruence
@@ -64,7 +63,7 @@ def driver_of(y: np.ndarray, dependence: RowDependence, law: Distribution = LAW)
 
 def held(y: np.ndarray, dependence: RowDependence, law: Distribution = LAW, metrics: Any = None) -> VersionMeasurement:
     """The same in memory."""
-    return measure(Asked(metrics), EXACT, X, y, {"a": law}, keys=np.arange(N), dependence=dependence)["a"]
+    return measure(EXACT, X, y, {"a": law}, metrics=metrics, keys=np.arange(N), dependence=dependence)["a"]
 
 
 @pytest.mark.parametrize("column", [{"time": np.arange(N)}, {"groups": np.arange(N) // 7}])
@@ -74,9 +73,9 @@ def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.
     solved = split.solve(Ask(["a"]), N, lambda *_: None)
     found = split.finish(solved, lambda *_: None)["a"]
     calibration = calibration_of(split, ["a"], lambda *_: None, split.run)["a"]
-    assert (found.test.p_value, found.test.blocks) == (here.test.p_value, here.test.blocks)
+    assert (found.test.p_value, found.test.blocks) == (here.result.test.p_value, here.result.test.blocks)
     assert found.uncertainty.standard_error == pytest.approx(here.result.standard_error, rel=1e-3)
-    assert (found.band.low, found.band.high) == pytest.approx((here.expected.low, here.expected.high), rel=1e-3)
+    assert (found.band.low, found.band.high) == pytest.approx((here.result.band.low, here.result.band.high), rel=1e-3)
     assert calibration.test.p_value == here.calibration.test.p_value
     assert calibration.test.null == here.calibration.test.null == "blocks"
     bias, other = calibration.test.effects["bias"], here.calibration.test.effects["bias"]
@@ -87,7 +86,7 @@ def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.
 def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
     dependence = RowDependence.of(N, groups=np.arange(N) // 100)
     found = from_bytes(to_bytes(held(hourly(0), dependence)))
-    assert (found.test, found.calibration, found.expected) == (None, None, None)
+    assert (found.result.test, found.calibration, found.result.band) == (None, None, None)
     assert "3 groups among 300 rows" in inference_sentence(found.result.inference)
 
 
@@ -109,7 +108,7 @@ def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_block
     found, split = held(y, dependence, law), driver_of(y, dependence, law)
     for inference in (found.result.inference, split.dependent["a"].inference):
         assert "4 of 15 groups hold a target other than 0" in inference_sentence(inference)
-    assert (found.test, found.calibration, found.expected) == (None, None, None)
+    assert (found.result.test, found.calibration, found.result.band) == (None, None, None)
 
 
 def test_vector_targets_are_tested_by_their_groups() -> None:

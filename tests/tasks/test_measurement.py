@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from readings import Asked
 
 from congruence.kernels import EXACT, Downsampling, Normal, prepare
 from congruence.kernels.conditional_calibration import score_test
@@ -42,7 +41,7 @@ HALF = Downsampling(rows=ROWS // 2, repeats=3)
 
 
 def measured(protocol: EvaluationProtocol, **options) -> dict[str, VersionMeasurement]:
-    return measure(Asked(), protocol, X, Y, VERSIONS, **options)
+    return measure(protocol, X, Y, VERSIONS, **options)
 
 
 def results(found: dict[str, VersionMeasurement]) -> dict[str, CongruenceResult]:
@@ -68,7 +67,7 @@ def test_other_targets_on_the_same_inputs_share_the_null_that_was_drawn(monkeypa
     monkeypatch.setattr(score_test, "null_pass", counted)
 
     def tests(y: np.ndarray, x: np.ndarray = X) -> list[tuple[float, bytes]]:
-        found = measure(Asked(), EXACT, x, y, VERSIONS).values()
+        found = measure(EXACT, x, y, VERSIONS).values()
         tested = [version.calibration.test for version in found if version.calibration is not None]
         return [(each.p_value, each.null_statistics.tobytes()) for each in tested]
 
@@ -87,27 +86,27 @@ def test_a_downsampled_reference_still_scores_and_tests_every_point() -> None:
     for name, result in results(found).items():
         assert result.values.shape == result.noise_floor_values.shape == (ROWS,)
         assert 0.0 <= result.mean_error_bound <= result.error_bound < 1e-6
-        assert found[name].repeat_std > 0.0
+        assert result.std > 0.0
         # Half of the points double the floor's square; the error that is the model's stays.
         assert result.noise_floor > whole[name].result.noise_floor
-        assert found[name].test.point_p_values.shape == (ROWS,)
+        assert result.test.point_p_values.shape == (ROWS,)
     # Over seeds, ten choices of half the points give 0.17 to 0.24 for the 0.24 of all of them.
     assert beyond_noise(found["wrong"].result) == pytest.approx(beyond_noise(whole["wrong"].result), rel=0.3)
-    assert found["wrong"].test.p_value < 0.05
-    assert found["right"].test.p_value > 0.01
+    assert found["wrong"].result.test.p_value < 0.05
+    assert found["right"].result.test.p_value > 0.01
 
 
 def test_the_test_is_by_the_kernel_that_the_version_states() -> None:
     # A bandwidth that is read off the targets would make its level approximate.
     scale = "residual"
     protocol = replace(EXACT, output_scale=scale)
-    found, model = measured(protocol), VERSIONS["right"]
+    found, model = results(measured(protocol)), VERSIONS["right"]
     prepared = prepare(protocol.apply(X), input_kernel=protocol.input_kernel)
     own = prepared.congruence_test(Y, model, output_kernel=model_output_kernel(Y, model, scale))
     assert found["right"].test.p_value == own.p_value
-    expected, wrong = found["right"].expected, found["wrong"].expected
-    assert expected.low < found["right"].result.mean < expected.high
-    assert found["wrong"].result.mean > wrong.high
+    expected, wrong = found["right"].band, found["wrong"].band
+    assert expected.low < found["right"].mean < expected.high
+    assert found["wrong"].mean > wrong.high
 
 
 def faulty(rows: int) -> tuple[np.ndarray, np.ndarray, dict[str, Normal]]:
@@ -123,8 +122,8 @@ def faulty(rows: int) -> tuple[np.ndarray, np.ndarray, dict[str, Normal]]:
 
 def test_a_homoscedastic_version_is_found_and_an_overconfident_one_is_named() -> None:
     x, y, versions = faulty(1000)
-    found = measure(Asked(["calibration"]), EXACT, x, y, versions)
-    assert not any(version.test for version in found.values())
+    found = measure(EXACT, x, y, versions, metrics=["calibration"])
+    assert not any(version.result.test for version in found.values())
     right, narrow, even = (found[name].calibration for name in versions)
     assert right.test.p_value > 0.05
     assert not right.reading.significant().any()
@@ -144,7 +143,7 @@ def test_calibration_is_measured_where_targets_are_numbers_at_their_own_rows_and
     assert with_calibration(measured(EXACT)) == set(VERSIONS)
     assert not with_calibration(measured(EXACT, query=X[:50]))
     assert not with_calibration(measured(replace(EXACT, downsampling=HALF)))
-    assert not with_calibration(measure(Asked(["cce"]), EXACT, X, Y, VERSIONS))
+    assert not with_calibration(measure(EXACT, X, Y, VERSIONS, metrics=["cce"]))
 
 
 def of_protocol(protocol: EvaluationProtocol) -> VersionMeasurement:
@@ -153,7 +152,7 @@ def of_protocol(protocol: EvaluationProtocol) -> VersionMeasurement:
     y = x[:, 0] + rng.standard_normal(60)
     law = Normal(x[:, 0], np.ones(60))
     query = x[:20] if protocol.reference == "validation" else None
-    return measure(Asked(seed=3), protocol, x, y, {"angle/1": law}, query=query)["angle/1"]
+    return measure(protocol, x, y, {"angle/1": law}, seed=3, query=query)["angle/1"]
 
 
 @pytest.mark.parametrize("protocol", [EXACT, ECAI], ids=["exact", "repeats"])
@@ -168,10 +167,11 @@ def test_a_measurement_comes_back_as_it_was(protocol: EvaluationProtocol, tmp_pa
         np.testing.assert_array_equal(getattr(found.result, name), getattr(made.result, name))
     assert found.result.interval() == made.result.interval()
     assert found.result.excess_interval() == made.result.excess_interval()
-    np.testing.assert_array_equal(found.test.point_p_values, made.test.point_p_values)
-    assert (found.test.p_value, found.test.band) == (made.test.p_value, made.test.band)
-    assert (found.expected, found.repeat_std) == (made.expected, made.repeat_std)
-    for name in ("solver", "output_kernel"):
+    test, known = found.result.test, made.result.test
+    np.testing.assert_array_equal(test.point_p_values, known.point_p_values)
+    assert (test.p_value, test.band) == (known.p_value, known.band)
+    assert (found.seconds, found.rows) == (made.seconds, None)
+    for name in ("band", "std", "solver", "inference", "reason", "output_kernel"):
         assert getattr(found.result, name) == getattr(made.result, name)
     assert (found.calibration is None) == (made.calibration is None) == (protocol is ECAI)
     if found.calibration is not None and made.calibration is not None:

@@ -7,7 +7,6 @@ from dataclasses import astuple
 import numpy as np
 import pandas as pd
 import pytest
-from readings import Asked
 
 from congruence.kernels import (
     EXACT,
@@ -46,7 +45,7 @@ X = RNG.normal(size=(ROWS, 5))
 
 
 def summary_of(law: Distribution, y: np.ndarray, x: np.ndarray) -> tuple[dict[str, MetricValue], dict[str, np.ndarray]]:
-    found = measure(Asked(), EXACT, x, y, {"": law})[""]
+    found = measure(EXACT, x, y, {"": law})[""]
     points = score_points(found, Rows({}, y, law))
     return version_metrics(metric_names(), Rows(points, y, law), found)[0], points
 
@@ -309,9 +308,10 @@ def test_digits_of_a_p_value_that_say_nothing_are_not_said():
 def test_what_is_expected_if_true_stands_beside_every_mean():
     rng = np.random.default_rng(2)
     x = rng.standard_normal((100, 3))
-    found = measure(Asked(["cce"]), EXACT, x, x[:, 0] + rng.standard_normal(100), {"": Normal(x[:, 0], np.ones(100))})
-    assert found[""].test is None
-    assert found[""].expected.low < found[""].expected.mean < found[""].expected.high
+    found = measure(EXACT, x, x[:, 0] + rng.standard_normal(100), {"": Normal(x[:, 0], np.ones(100))}, metrics=["cce"])
+    result = found[""].result
+    assert result.test is None
+    assert result.band.low < result.band.mean < result.band.high
 
 
 N = 2_000

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from comparable import angle, as_compared
 from pydantic import TypeAdapter, ValidationError
-from readings import Asked
 
 from congruence.kernels import EXACT, Normal
 from congruence.kernels.distributions.base import Distribution
@@ -70,7 +69,7 @@ def evaluations(metric: Metric) -> list[Evaluation]:
     y = x[:, 0] + rng.normal(size=N)
     laws = {"1": Normal(x[:, 0], np.ones(N)), "2": Normal(x[:, 0], np.full(N, 0.2))}
     labels = pd.DataFrame({"side": np.where(x[:, 1] > 0, "right", "left")})
-    found = measure(Asked(), EXACT, x, y, laws)
+    found = measure(EXACT, x, y, laws)
     made = []
     for version, law in laws.items():
         points = score_points(found[version], Rows({}, y, law))

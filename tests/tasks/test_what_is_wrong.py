@@ -17,7 +17,7 @@ from databases import mlflow_database
 from encoder_inputs import of_features
 from mlflow import MlflowClient
 from PIL import Image
-from readings import SENTENCES, Asked, Read, read_versions
+from readings import SENTENCES, Read, read_versions
 from scipy import stats
 
 import congruence
@@ -104,8 +104,8 @@ def test_counts_are_randomised_by_the_keys_of_the_scores() -> None:
     rate = np.exp(0.5 * X[:200, 0])
     law, y = Poisson(rate), RNG.poisson(rate).astype(float)
     keys = np.array([f"row-{number}" for number in range(200)])
-    by_text = measure(Asked(SENTENCES), EXACT, X[:200], y, {"": law}, keys=keys)[""].calibration
-    by_hash = measure(Asked(SENTENCES), EXACT, X[:200], y, {"": law}, keys=hashed_keys(keys))[""].calibration
+    by_text = measure(EXACT, X[:200], y, {"": law}, metrics=SENTENCES, keys=keys)[""].calibration
+    by_hash = measure(EXACT, X[:200], y, {"": law}, metrics=SENTENCES, keys=hashed_keys(keys))[""].calibration
     np.testing.assert_array_equal(by_text.reading.scores, by_hash.reading.scores)
     system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
     own = prepare_calibration(EXACT.apply(X[:200]), **system).test_version(y, law, keys=keys)
@@ -208,7 +208,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
         "narrow": MultivariateNormal(mean, np.broadcast_to([1.0, 1.0], (n, 2))),
         "members": Samples(mean[:, None] + rng.normal(size=(n, 12, 2)) * np.array([1.0, 2.0])),
     }
-    found = measure(Asked(SENTENCES), EXACT, X[:n], y, laws)
+    found = measure(EXACT, X[:n], y, laws, metrics=SENTENCES)
     said = {}
     for name, law in laws.items():
         calibration = found[name].calibration
@@ -287,7 +287,7 @@ def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
         law = Endless(X[:rows, 1], SPREAD[:rows])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = measure(Asked(SENTENCES), EXACT, x, Y[:rows], {"": law})[""]
+            found = measure(EXACT, x, Y[:rows], {"": law}, metrics=SENTENCES)[""]
         calibration = found.calibration
         assert 0.0 < calibration.test.p_value <= 1.0
         assert "own quantiles" not in calibration.test.by_basis
@@ -295,7 +295,8 @@ def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
         read = RowsRead(pit_values(Y[:rows], law))
         wrong = read_what_is_wrong(calibration, calibration.regions, read, metrics, np.arange(rows), pd.DataFrame())
         assert wrong.sentences
-    assert not measure(Asked(SENTENCES), EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])})[""].calibration
+    few = measure(EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])}, metrics=SENTENCES)
+    assert not few[""].calibration
 
 
 def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ class Rows:
     @property
     def are_dependent(self) -> bool:
         """Whether rows depend on each other, so that tests of independent rows do not hold."""
-        return self.found.refused or self.found.blocks is not None
+        return self.found.blocks is not None or self.found.refused != ""
 
     def mean_of(self, column: str) -> float | None:
         """The mean of a column over the rows with a value there; None without the column, or where it is not finite."""

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -107,12 +106,13 @@ class Blocks:
 
 
 def _measured(client: Any, rows: int, accuracy: Any, **ways: Any) -> tuple[Any, np.ndarray, float]:
+    from congruence.kernels.engine.plan import Ask
     from congruence.kernels.protocol import EXACT as PROTOCOL
     from congruence.tasks.solving.pass_runner import measure_blocks
 
     with TemporaryDirectory() as folder:
         blocks, started = Blocks.write(folder, rows), time.perf_counter()
-        given = client, blocks, SimpleNamespace(seed=0, metrics=("cce",)), PROTOCOL, ["a"], blocks
+        given = client, blocks, PROTOCOL, Ask(["a"], tested=False), blocks
         found = measure_blocks(*given, accuracy=accuracy, **ways)["a"]
         return found, blocks.cce(), time.perf_counter() - started
 
@@ -140,7 +140,7 @@ def _exact(record: Any, client: Any, rows: int, card: int | None, tile: int | No
                 "factor_tflops": round(rows**3 / 3 / spent["factor"] / 1e12, 3),
                 "tiles": spent["place"],
                 "passes": {name: round(value, 2) for name, value in found[0].seconds.items()},
-                "cce": found[0].found.mean,
+                "cce": float(found[1].mean()),
             }
         }
     )
@@ -158,8 +158,8 @@ def _landmarks(record: Any, client: Any, rows: int, landmarks: int, what: str, *
                 "rows": rows,
                 "seconds": round(found[2], 2),
                 "passes": {name: round(value, 2) for name, value in found[0].seconds.items()},
-                "cce": found[0].found.mean,
-                "certificate": found[0].found.certificate.in_mean,
+                "cce": float(found[1].mean()),
+                "certificate": found[0].result.mean_error_bound,
             }
         }
     )
@@ -169,9 +169,9 @@ def _landmarks(record: Any, client: Any, rows: int, landmarks: int, what: str, *
 def _compare(record: Any, what: str, first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
     """No row may differ by more than the two certificates together."""
     worst = float(np.abs(first[1] - second[1]).max())
-    allowed = sum(each[0].found.certificate.at_point for each in (first, second))
+    allowed = sum(each[0].result.error_bound for each in (first, second))
     record.goal(f"{what}: largest difference of a row's CCE, in certificates", worst / allowed, 1.0, at_least=False)
-    relative = abs(first[0].found.mean / second[0].found.mean - 1.0)
+    relative = abs(float(first[1].mean() / second[1].mean()) - 1.0)
     record.note(**{f"{what}: difference": {"row": worst, "certificates": allowed, "relative_of_mean": relative}})
     if worst > allowed:
         raise AssertionError(f"{what}: rows differ by {worst:.3g}, and {allowed:.3g} are certified")
