@@ -1,11 +1,14 @@
 """Recalibration: what it mends in wrong versions, and what it does to true ones, on rows that it has not seen.
 
 python tests/benchmarks/recalibration.py --rows 2000 --splits 20
+python tests/benchmarks/recalibration.py --labels     (fits with a few wrong labels)
+python tests/benchmarks/recalibration.py --advised    (which corrections are advised, and what they bring on new rows)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from unittest.mock import patch
 
 import numpy as np
 from local_reading import embedded
@@ -26,9 +29,12 @@ from congruence.kernels.distributions import (
 )
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.kernel_functions import Polynomial
+from congruence.kernels.recalibration import fit
 from congruence.kernels.recalibration.fit import fit_recalibration, recalibration_rehearsal, rehearsal_split
 from congruence.kernels.recalibration.recalibration_map import input_features
+from congruence.kernels.scores import empirical_crps
 from congruence.kernels.split import prepare
+from congruence.tasks.sentences.calibration import CALIBRATION_P, WORTH_IT, CorrectionPreview, PreviewRow
 
 KERNEL = Polynomial(3, 1.0, 1.0)
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
@@ -133,9 +139,89 @@ def harms(n: int, splits: int) -> None:
         row(name, f"{kept.mean():.2f}", f"{change.mean():+.5f}", f"{change.max():+.4f}")
 
 
+NEW_ROWS = 4000
+
+
+def case(kind: str, n: int, rng: np.random.Generator) -> tuple[Array, Array, Distribution]:
+    """Inputs, targets and what a version of that kind predicts: the truth is N(x_1, exp(.3 x_2)^2), or counts."""
+    x = rng.normal(size=(n, 2))
+    mean, spread, z = x[:, 0], np.exp(0.3 * x[:, 1]), rng.normal(size=n)
+    what, _, size = kind.rpartition(" ")
+    if what == "spread times":
+        law: Distribution = Normal(mean, float(size) * spread)
+    elif what == "bias of":
+        law = Normal(mean + float(size) * spread, spread)
+    elif what == "quantiles, spread times":
+        law = Quantiles(LEVELS, mean[:, None] + float(size) * np.outer(spread, ndtri(LEVELS)))
+    elif kind == "normal for t3":
+        z, law = rng.standard_t(3, n) / np.sqrt(3.0), Normal(mean, spread)
+    elif kind == "spread times 100 in a half":
+        law = Normal(mean, spread * np.where(x[:, 0] > 0.0, 100.0, 1.0))
+    else:
+        return x, rng.poisson(rate(x) * rng.gamma(2.0, 0.5, n)).astype(float), Poisson(rate(x))
+    return x, mean + spread * z, law
+
+
+def gained(fitted: fit.RecalibrationMap, x: Array, y: Array, law: Distribution) -> float:
+    """By how many per cent the CRPS of rows falls."""
+    after = law if fitted.changes_nothing else fitted(x, law)
+    return 100.0 * (1.0 - float(empirical_crps(y, after).mean() / empirical_crps(y, law).mean()))
+
+
+def wrong_labels(splits: int) -> None:
+    head("version", "rows", "wrong labels", "CRPS falls by % (fitted as they are)", "(within eight spreads)")
+    kinds = ("spread times .667", "bias of .3", "normal for t3", "spread times 100 in a half", "Poisson")
+    for kind, n, wrong in ((kind, n, wrong) for kind in kinds for n in (400, 1200) for wrong in (0, 1, 2)):
+        found: list[list[float]] = []
+        for split in range(splits):
+            rng = np.random.default_rng([split, n, 5])
+            (x, y, law), new = case(kind, n, rng), case(kind, NEW_ROWS, rng)
+            y[rng.choice(n, wrong, replace=False)] = 999.0 if kind == "Poisson" else 1e6
+            features, gains = input_features(input_spectrum(x, KERNEL, 0.1), x), []
+            for reach in (np.inf, 8.0):
+                with patch.object(fit, "_REACH", reach):
+                    gains.append(gained(fit_recalibration(features, y, law, seed=split), *new))
+            found.append(gains)
+        row(kind, f"{n:,}", wrong, *(f"{value:.2f}" for value in np.mean(found, axis=0)))
+
+
+def advised(splits: int) -> None:
+    head(
+        "version",
+        "rows",
+        "a score falls beyond chance",
+        "the fault alone is gone",
+        "CRPS of new rows falls by %",
+        "least",
+    )
+    kinds = ("spread times 1", "spread times .8", "spread times .7", "spread times 1.3", "bias of .15", "bias of .3",
+             "quantiles, spread times .7", "quantiles, spread times .8", "normal for t3", "Poisson")  # fmt: skip
+    for kind, n in ((kind, n) for kind in kinds for n in (300, 600, 1200)):
+        beyond, alone, gains = 0, 0, []
+        for split in range(splits):
+            rng = np.random.default_rng([split, n, 6])
+            (x, y, law), new = case(kind, n, rng), case(kind, NEW_ROWS, rng)
+            found = recalibration_rehearsal(rehearsal_split(x, np.arange(n) % 2 == 0, input_kernel=KERNEL), y, law)
+            named = {"CRPS": "crps", "NLL": "nll"}
+            changes = {word: found.changes[name] for word, name in named.items() if name in found.changes}
+            rows = [PreviewRow(word, one.before, one.after, one.standard_error) for word, one in changes.items()]
+            enough = {"CRPS": WORTH_IT["CRPS"] * rows[0].now, "NLL": WORTH_IT["NLL"]}
+            preview = CorrectionPreview("", n, n, (*rows, PreviewRow(CALIBRATION_P, *found.p_values)))
+            if any(each.is_better and each.now - each.then >= enough[each.name] for each in rows):
+                beyond += 1
+            elif preview.leaves_no_fault:
+                alone += 1
+                gains.append(gained(found.map, *new))
+        said = (f"{np.mean(gains):.2f}", f"{np.min(gains):.2f}") if gains else ("", "")
+        row(kind, f"{n:,}", f"{beyond / splits:.2f}", f"{alone / splits:.2f}", *said)
+
+
 def main() -> None:
-    given = asked(__doc__, rows=2000, splits=20)
+    given = asked(__doc__, rows=2000, splits=20, labels=False, advised=False)
     machine()
+    if given.labels or given.advised:
+        (wrong_labels if given.labels else advised)(given.splits)
+        return
     print(f"## Wrong versions, n = {given.rows}, 3 splits\n", flush=True)
     mends(given.rows, 3)
     print(f"\n## True laws, n = {given.rows}, {given.splits} splits\n", flush=True)
