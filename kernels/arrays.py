@@ -1,15 +1,19 @@
-r"""Arrays as all rooms take them: where they are, what is checked, what each row counts, and how results print.
+r"""Arrays as all rooms take them: where they are, what is checked, what each row counts, how results print, and waves.
 
 Rows have weights where a split stands for a population, or was sampled. A mean over points then becomes sum w_i v_i /
 sum w_i, in which weight 2 is that row twice. For inference it is not: two copies are one observation, so the standard
 error is that of a ratio, sqrt(sum w_i^2 (v_i - mean)^2) / sum w_i, and (sum w)^2 / sum w^2 says of how many equal rows
 it is (Kish 1965).
+
+Averages of waves exp(i t v) are characteristic functions: at equally spaced frequencies a wave is the one before it
+times exp(i step v), and a product takes a tenth of the time of a sine and a cosine. Every 32 frequencies they are
+computed afresh, so that rounding stays at 1e-14.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -316,3 +320,54 @@ def align_levels(q: Any, n: int) -> tuple[Array, bool]:
             "per cent by 100"
         )
     return levels, columns
+
+
+_ANEW = 32  # frequencies, after which waves are no longer products of those before them
+_WAVES = 8000  # at once: they stay in the cache over all frequencies
+_POINT = 1e-290  # half the width of a point, for the ratio sin(x) / x
+
+
+def waves(values: Array, t: Array) -> Array:
+    """exp(i t_j v), shape (..., m), for real values v (...) and frequencies t (m,)."""
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    result = np.empty((len(flat), len(t)), dtype=np.complex128)
+    for some in row_slices(len(flat), _WAVES):
+        for j, wave in enumerate(_turned(1j * flat[some], t)):
+            result[some, j] = wave
+    return result.reshape(*np.shape(values), len(t))
+
+
+def average_wave(values: Array, weights: Array, t: Array, *, half_widths: Array | None = None) -> Array:
+    """sum_k w_ik exp(i t_j v_ik), shape (n, m), for values (n, k), real or complex, and weights (k,) or (n, k).
+
+    With ``half_widths`` h (n, k) of uniform distributions around the values in their place: each wave times sin(t h) /
+    (t h).
+    """
+    result = np.empty((len(values), len(t)), dtype=np.complex128)
+    for rows in row_slices(len(values), _WAVES // max(1, values.shape[1])):
+        shares = weights[:, None] if weights.ndim == 1 else weights[rows].T
+        turned = _turned(1j * np.ascontiguousarray(values[rows].T), t, shares)
+        if half_widths is None:
+            for j, wave in enumerate(turned):
+                result[rows, j] = wave.sum(axis=0)
+            continue
+        half = np.maximum(np.ascontiguousarray(half_widths[rows].T), _POINT)
+        inverse = 1.0 / half
+        for j, (wave, of_width) in enumerate(zip(turned, _turned(1j * half, t), strict=True)):
+            narrowed = wave if t[j] == 0.0 else wave * (of_width.imag * (inverse / t[j]))
+            result[rows, j] = narrowed.sum(axis=0)
+    return result
+
+
+def _turned(phase: Array, t: Array, weight: Array | float = 1.0) -> Iterator[Array]:
+    """weight exp(phase t_j) at one frequency after the other, in the same memory."""
+    steps = np.diff(t)
+    equally = len(t) > 2 and bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0.0))
+    turn = np.exp(phase * steps[0]) if equally else None
+    wave = phase
+    for j, frequency in enumerate(t):
+        if turn is None or j % _ANEW == 0:
+            wave = np.exp(phase * frequency) * weight
+        else:
+            wave *= turn
+        yield wave

@@ -23,9 +23,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, waves
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.expectations import waves
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern
 

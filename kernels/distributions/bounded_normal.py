@@ -16,10 +16,10 @@ import scipy.special
 import scoringrules
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
-from congruence.kernels.arrays import Array, require_parameter, row_slices
+from congruence.kernels.arrays import Array, average_wave, require_parameter, row_slices
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Parametric
-from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, average_wave
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES
 from congruence.kernels.distributions.mixture import Mixture
 from congruence.kernels.distributions.samples import Deterministic
 from congruence.kernels.kernel_functions import Kernel

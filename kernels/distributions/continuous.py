@@ -16,16 +16,14 @@ import scipy
 import scipy.special
 import scoringrules
 
-from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.arrays import Array, average_wave, row_slices, waves
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Parametric, Seed
 from congruence.kernels.distributions.expectations import (
     BLOCK_ENTRIES,
-    average_wave,
     gaussian_expectation,
     has_gaussian_expectation,
     shifted,
-    waves,
 )
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel

@@ -1,4 +1,4 @@
-r"""What expectations under a kernel are made of: raw moments, Gaussian integrals, and waves.
+r"""What expectations under a kernel are made of: raw moments and Gaussian integrals.
 
 Raw moments E Y^k make E k(t, Y) and E k(Y, Y) of a polynomial kernel without quadrature.
 
@@ -13,15 +13,13 @@ With d the distance of the means and v the summed variance of each component:
   integral representation of the Bessel function, DLMF 10.32.10), by the trapezoid rule in log T.
 * Polynomial: the moments of Z.Z' from its cumulants.
 
-Energy scores of vectors are mean distances of draws. Averages of waves exp(i t v) are characteristic functions: at
-equally spaced frequencies a wave is the one before it times exp(i step v), and a product takes a tenth of the time of a
-sine and a cosine. Every 32 frequencies they are computed afresh, so that rounding stays at 1e-14.
+Energy scores of vectors are mean distances of draws.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -96,9 +94,6 @@ def from_factorial(factorial: Sequence[Any], rows: int) -> Array:
 BLOCK_ENTRIES = 2_000_000  # numbers per temporary array: 16 MB in float64
 _STEP = 0.3  # of log T: the rule errs by about exp(-pi^2 / step)
 _NEGLIGIBLE = 1e-13
-_ANEW = 32  # frequencies, after which waves are no longer products of those before them
-_WAVES = 8000  # at once: they stay in the cache over all frequencies
-_POINT = 1e-290  # half the width of a point, for the ratio sin(x) / x
 
 
 def has_gaussian_expectation(kernel: Kernel) -> bool:
@@ -260,49 +255,3 @@ def mean_distance(draws: Array, *, fair: bool) -> Array:
         apart = np.linalg.norm(values[:, :, None, :] - values[:, None, :, :], axis=3).mean(axis=(1, 2))
         result[rows] = correction * apart
     return result
-
-
-def waves(values: Array, t: Array) -> Array:
-    """exp(i t_j v), shape (..., m), for real values v (...) and frequencies t (m,)."""
-    flat = np.asarray(values, dtype=np.float64).ravel()
-    result = np.empty((len(flat), len(t)), dtype=np.complex128)
-    for some in row_slices(len(flat), _WAVES):
-        for j, wave in enumerate(_turned(1j * flat[some], t)):
-            result[some, j] = wave
-    return result.reshape(*np.shape(values), len(t))
-
-
-def average_wave(values: Array, weights: Array, t: Array, *, half_widths: Array | None = None) -> Array:
-    """sum_k w_ik exp(i t_j v_ik), shape (n, m), for values (n, k), real or complex, and weights (k,) or (n, k).
-
-    With ``half_widths`` h (n, k) of uniform distributions around the values in their place: each wave times sin(t h) /
-    (t h).
-    """
-    result = np.empty((len(values), len(t)), dtype=np.complex128)
-    for rows in row_slices(len(values), _WAVES // max(1, values.shape[1])):
-        shares = weights[:, None] if weights.ndim == 1 else weights[rows].T
-        turned = _turned(1j * np.ascontiguousarray(values[rows].T), t, shares)
-        if half_widths is None:
-            for j, wave in enumerate(turned):
-                result[rows, j] = wave.sum(axis=0)
-            continue
-        half = np.maximum(np.ascontiguousarray(half_widths[rows].T), _POINT)
-        inverse = 1.0 / half
-        for j, (wave, of_width) in enumerate(zip(turned, _turned(1j * half, t), strict=True)):
-            narrowed = wave if t[j] == 0.0 else wave * (of_width.imag * (inverse / t[j]))
-            result[rows, j] = narrowed.sum(axis=0)
-    return result
-
-
-def _turned(phase: Array, t: Array, weight: Array | float = 1.0) -> Iterator[Array]:
-    """weight exp(phase t_j) at one frequency after the other, in the same memory."""
-    steps = np.diff(t)
-    equally = len(t) > 2 and bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0.0))
-    turn = np.exp(phase * steps[0]) if equally else None
-    wave = phase
-    for j, frequency in enumerate(t):
-        if turn is None or j % _ANEW == 0:
-            wave = np.exp(phase * frequency) * weight
-        else:
-            wave *= turn
-        yield wave

@@ -14,9 +14,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr, ndtri, wofz
 
-from congruence.kernels.arrays import Array, as_numbers, require_parameter
+from congruence.kernels.arrays import Array, as_numbers, average_wave, require_parameter
 from congruence.kernels.distributions.base import KNOT_LEVELS, ByRows
-from congruence.kernels.distributions.expectations import average_wave
 from congruence.kernels.errors import InvalidInputError
 
 SUM_TOLERANCE = 1e-4

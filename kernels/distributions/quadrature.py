@@ -14,8 +14,8 @@ from typing import Any, Protocol, Self, TypeAlias
 import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
-from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, average_wave, polynomial_expectation
+from congruence.kernels.arrays import Array, average_wave, row_slices
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, polynomial_expectation
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
 
 _ROOT_2_PI = float(np.sqrt(2.0 * np.pi))

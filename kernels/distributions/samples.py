@@ -10,10 +10,18 @@ from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, align_levels, as_numbers, require_targets, row_slices, to_numpy
+from congruence.kernels.arrays import (
+    Array,
+    align_levels,
+    as_numbers,
+    average_wave,
+    require_targets,
+    row_slices,
+    to_numpy,
+)
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import ByRows, Distribution, Seed, Uniforms, refuse
-from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, average_wave, energy_score, mean_distance
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, energy_score, mean_distance
 from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
     count_below,

@@ -22,8 +22,8 @@ from congruence.kernels import (
     ZeroInflated,
     multiscale_rbf,
 )
+from congruence.kernels.arrays import average_wave, waves
 from congruence.kernels.distributions.counts import Count
-from congruence.kernels.distributions.expectations import average_wave, waves
 from congruence.kernels.engine.targets import output_features, target_errors
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.finite_features import CountFeatures
