@@ -134,9 +134,19 @@ class PreparedCalibration:
             tested[name] = each.calibration(known, effects[name], places, medoids)
         return tested
 
-    def test_version(self, y: Any, predictive: Distribution, **design: Any) -> ConditionalCalibrationTest:
+    def test_version(
+        self,
+        y: Any,
+        predictive: Distribution,
+        *,
+        keys: Any | None = None,
+        seed: int = 0,
+        dependence: RowDependence | None = None,
+        weights: Any | None = None,
+    ) -> ConditionalCalibrationTest:
         """Tests one version on rows in memory, without a reading of its rows; see ``version``."""
-        return self.version(y, predictive, read=False, **design).test
+        found = self.version(y, predictive, keys=keys, seed=seed, dependence=dependence, weights=weights, read=False)
+        return found.test
 
     def version(
         self,

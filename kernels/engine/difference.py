@@ -123,7 +123,7 @@ def difference_of_influences(
         standard_error=error,
         low=difference - reach * error,
         high=difference + reach * error,
-        p_value=two_sided_p_value(difference / error, count) if error > 0.0 else float(difference == 0.0),
+        p_value=float(difference == 0.0) if error == 0.0 else two_sided_p_value(difference / error, count),
         mean_difference=mean_difference,
         mean_standard_error=mean_error,
         mean_low=mean_difference - reach * mean_error,

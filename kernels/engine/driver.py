@@ -232,10 +232,8 @@ class Driver(Preparation):
         scores, sides = solved.scores[label], solved.right_hand_sides[label]
         band, test = None, None
         if "expected" in sides.added:
-            drawn, floor = (
-                true_coefficients(sides, solved.system.inputs.filters),
-                scores.added["squared floor"] / self.m,
-            )
+            drawn = true_coefficients(sides, solved.system.inputs.filters)
+            floor = scores.added["squared floor"] / self.m
             band = expected_at(scores.rows("vectors at points"), drawn, floor, solved.shown_weights(label))
         elif uncertainty is not None and version.blocks is not None:
             band = expected_by_blocks(uncertainty)

@@ -316,8 +316,10 @@ def recalibration_rehearsal(
     changes = _scored(targets, before, after, blocks)
     changes["cce"] = _congruence(split, targets, before, after, seed, blocks)
     models = [before] if after is before else [before, after]
-    design = {"keys": names[held_out], "dependence": split.held_out}
-    tests = [split.calibration.test_version(targets, predicted, seed=seed, **design) for predicted in models]
+    tests = [
+        split.calibration.test_version(targets, predicted, keys=names[held_out], seed=seed, dependence=split.held_out)
+        for predicted in models
+    ]
     p_values = (tests[0].p_value, tests[-1].p_value)
     return RecalibrationRehearsal(changes, p_values, len(held_out), len(fitting), found)
 

@@ -87,7 +87,7 @@ def coverage_if_true(evaluation: Evaluation) -> float:
     return float(np.mean(predictive.cdf(high) - predictive.cdf_left(low)))
 
 
-def worst_coverage(evaluation: Evaluation, right: float = 0.9) -> tuple[str, float] | None:
+def worst_coverage(evaluation: Evaluation, right: float) -> tuple[str, float] | None:
     """The slice, or region where there are none, whose 90 % intervals hold the share farthest from .9 beyond chance.
 
     ``right``: what those of a true version hold.

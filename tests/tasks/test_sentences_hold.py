@@ -163,9 +163,9 @@ def test_what_counts_should_hold_is_said_beside_what_they_hold() -> None:
     assert card.comment.startswith("90 % is right; worst: ")
     slices = {"slice": ["site", "site", "site"], "value": ["Bern", "Oslo", "Rome"], "rows": [27, 541, 132]}
     table = pd.DataFrame(slices | {"coverage_90": [0.11, 0.85, 0.83]})
-    assert worst_coverage(replace(found.evaluation, slices=table)) == ("where site is Bern", 0.11)
+    assert worst_coverage(replace(found.evaluation, slices=table), 0.9) == ("where site is Bern", 0.11)
     by_chance = table.assign(rows=[12, 541, 132], coverage_90=[0.8, 0.85, 0.83])
-    assert worst_coverage(replace(found.evaluation, slices=by_chance)) == ("where site is Oslo", 0.85)
+    assert worst_coverage(replace(found.evaluation, slices=by_chance), 0.9) == ("where site is Oslo", 0.85)
     assert (
         "Once the model is registered, <code>congruence recalibrate FILE --version models:/NAME/1</code>" in found.page
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -188,12 +188,8 @@ class Rows:
     def __getitem__(self, rows: Array) -> Rows:
         """Some of the rows by their numbers, as rows of their own."""
         blocks = None if self.found.blocks is None else self.found.blocks.of_rows(rows)
-        return replace(
-            self,
-            columns={name: values[rows] for name, values in self.columns.items()},
-            targets=self.targets[rows],
-            predictive=self.predictive[rows],
-            weights=None if self.weights is None else self.weights[rows],
+        return self._at(
+            rows,
             found=replace(self.found, blocks=blocks),
             keys=self.names[rows],
             labels=self.labels if self.labels.empty else self.labels.iloc[rows],
@@ -202,15 +198,16 @@ class Rows:
 
     def block(self, part: slice) -> Rows:
         """Returns the rows of a ``part`` with what metrics read, which know what all rows say together."""
+        return self._at(part, keys=None, whole=self, part=part)
+
+    def _at(self, rows: Any, **others: Any) -> Rows:
         return replace(
             self,
-            columns={name: values[part] for name, values in self.columns.items()},
-            targets=self.targets[part],
-            predictive=self.predictive[part],
-            weights=None if self.weights is None else self.weights[part],
-            keys=None,
-            whole=self,
-            part=part,
+            columns={name: values[rows] for name, values in self.columns.items()},
+            targets=self.targets[rows],
+            predictive=self.predictive[rows],
+            weights=None if self.weights is None else self.weights[rows],
+            **others,
         )
 
     @cached_property
