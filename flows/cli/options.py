@@ -64,8 +64,16 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LEAST_BYTES = 16 * 2**20
 
 
-def embed_servers(home: Path) -> Path:
-    """Point Prefect at ``home`` unless the user has pointed it elsewhere; returns ``home``, made if need be."""
+def embed_servers(home: Path, *, writes: bool = True) -> Path:
+    """Point Prefect at ``home`` unless the user has pointed it elsewhere; returns ``home``, made if need be.
+
+    Args:
+        home: the home folder.
+        writes: False for what reads or removes alone, which a disk that is full or read-only does not stop.
+
+    Raises:
+        SettingsError: the folder cannot be made or written to, or its disk is full.
+    """
     require_known_kind()
     home = home.resolve()
     defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
@@ -76,10 +84,11 @@ def embed_servers(home: Path) -> Path:
     _exempt_loopback_from_proxies()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        # Taken and given back, so that a full disk is said before a run starts what writes its databases.
-        with tempfile.TemporaryFile(dir=home) as probe:
-            os.posix_fallocate(probe.fileno(), 0, _LEAST_BYTES)
-        keep_temporary_files_in(home / "temporary")
+        with suppress(*([] if writes else [OSError])):
+            # Taken and given back, so that a full disk is said before a run starts what writes its databases.
+            with tempfile.TemporaryFile(dir=home) as probe:
+                os.posix_fallocate(probe.fileno(), 0, _LEAST_BYTES)
+            keep_temporary_files_in(home / "temporary")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             free = shutil.disk_usage(home).free / 2**20
@@ -169,16 +178,18 @@ def home_folder(option: Path | None, file: Path | None = None, file_home: Path |
     return Path(folder).resolve(), said_by
 
 
-def start(home: Path | None, file: Path | None = None, file_home: Path | None = None) -> Path:
-    """The home folder of a command, made if need be, with embedded servers pointed at it; which it is is said."""
+def start(
+    home: Path | None, file: Path | None = None, file_home: Path | None = None, *, writes: bool = True
+) -> Path:
+    """The home folder of a command, see ``embed_servers``; which it is is said."""
     folder, said_by = home_folder(home, file, file_home)
     announce(f"home: {folder} ({said_by})")
-    return embed_servers(folder)
+    return embed_servers(folder, writes=writes)
 
 
-def use_home_store(home: Path | None) -> TrackingSettings:
+def use_home_store(home: Path | None, *, writes: bool = False) -> TrackingSettings:
     """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
-    folder = start(home)
+    folder = start(home, writes=writes)
     from congruence.tasks.mlflow.connection import point_mlflow_at
     from congruence.tasks.settings.sections import TrackingSettings
 

@@ -58,7 +58,7 @@ def ui(
     host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say otherwise.")] = "127.0.0.1",
 ) -> int:
     """Open MLflow's UI on the evaluations of the home folder."""
-    folder = start(home)
+    folder = start(home, writes=False)
     from congruence.flows.operations.listing import require_free, serve_ui
     from congruence.tasks.mlflow.connection import require_local_store
 
@@ -121,7 +121,7 @@ def clean(
         return sys.stdin.isatty() and typer.confirm(f"remove {format_bytes(size)}?")
 
     settings = [load_settings(file, {} if home is None else {"home": str(home)}) for file in files]
-    embed_servers(settings[0].home_folder)
+    embed_servers(settings[0].home_folder, writes=False)  # a full disk is what people clean
     cleanup.clean(settings, lambda size: not dry_run and (yes or agreed(size)), predictions=predictions)
 
 

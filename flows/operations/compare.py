@@ -221,7 +221,7 @@ def compared(
             raise SettingsError(
                 "give an evaluation file, or --split NAME: which split are the versions to be compared on?"
             )
-        tracking, wanted = use_home_store(home), Conditions(protocol_digest=protocol_digest)
+        tracking, wanted = use_home_store(home, writes=True), Conditions(protocol_digest=protocol_digest)
         yield compare(split, arguments, tracking, baseline=baseline, conditions=wanted, mark=not arguments)
         return
     file, *named = arguments

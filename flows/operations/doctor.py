@@ -86,7 +86,7 @@ def diagnose(file: Path | None, home: Path | None, *, debug: bool = False) -> It
     try:
         embed_servers(folder)
     except SettingsError as error:
-        yield Finding("home", "wrong", str(error))
+        yield Finding("home", "wrong", str(error).removeprefix("home: "))
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     store = (settings.store.uri if settings is not None else None) or str(folder / "embeddings")
     checks: dict[str, Check] = {
