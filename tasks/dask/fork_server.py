@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import sys
 import tempfile
 from contextlib import suppress
@@ -22,7 +23,7 @@ import yaml
 DASK_SETTINGS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("dask.yaml").read_text(encoding="utf-8"))
 WORKER_ENVIRONMENT: dict[str, str] = DASK_SETTINGS["distributed"]["nanny"]["pre-spawn-environ"]
 
-_SHORT = "/tmp"  # the address of a socket has a hundred letters, and folders of runs lie deep
+_SHORT = "/tmp"  # where folders of runs lie so deep that the address of a socket, of a hundred letters, has no room
 _LOADED = "congruence.tasks.evaluate.for_workers"
 _LOADED_FOR_PICTURES = "congruence.tasks.encoders.for_workers"
 
@@ -38,7 +39,7 @@ def load_for_workers(*, pictures: bool = False) -> None:
     for name, value in WORKER_ENVIRONMENT.items():  # libraries read it as they are loaded
         os.environ.setdefault(name, value)
     try:
-        if os.access(_SHORT, os.W_OK):
+        if not takes_sockets(folder) and os.access(_SHORT, os.W_OK):
             tempfile.tempdir = _SHORT
         util.get_temp_dir()  # kept from now on
         forkserver.set_forkserver_preload([_LOADED_FOR_PICTURES, _LOADED] if pictures else [_LOADED])
@@ -48,6 +49,18 @@ def load_for_workers(*, pictures: bool = False) -> None:
         tempfile.tempdir = folder
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
+
+
+def takes_sockets(folder: str) -> bool:
+    """Whether the socket of a fork server can lie in a folder, which then goes with those of this process."""
+    path = os.path.join(folder, "pymp-12345678-listener-12345678")  # as long as the one of multiprocessing
+    try:
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.bind(path)
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
 
 
 def can_fork() -> bool:

@@ -5,7 +5,6 @@ Records are kept with a checksum, arrays as bytes. A process has a folder of its
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import io
 import json
@@ -17,6 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -226,10 +226,10 @@ def keep_temporary_files_in(place: Path) -> None:
             with suppress(OSError), ExitStack() as tried:
                 _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB, tried)
                 shutil.rmtree(left, ignore_errors=True)
-        folder, owner = tempfile.mkdtemp(prefix="process-", dir=place), os.getpid()
+        folder = tempfile.mkdtemp(prefix="process-", dir=place)
         _lock(Path(folder), fcntl.LOCK_EX, _held)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+    Finalize(None, shutil.rmtree, (folder, True), exitpriority=-101)  # after multiprocessing's own folder in it, at -100
 
 
 _held = ExitStack()

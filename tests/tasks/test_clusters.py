@@ -6,6 +6,7 @@ import datetime
 import logging
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,7 +42,7 @@ from congruence.tasks.dask.clusters import (
     start_cluster,
     worker_environment,
 )
-from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT
+from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT, takes_sockets
 from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
 from congruence.tasks.evaluate import executors
 from congruence.tasks.runtime import memory
@@ -66,6 +67,33 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[Process, ClusterSettings]]:
     process.start()
     yield process, ClusterSettings(kind="address", address=f"tcp://127.0.0.1:{port}")
     process.stop(9)
+
+
+KILLED = """
+import os, sys
+from multiprocessing import util
+from pathlib import Path
+from congruence.flows.cli.options import embed_servers
+from congruence.tasks.dask import fork_server
+embed_servers(Path(sys.argv[1]))
+fork_server._LOADED = "json"
+fork_server.load_for_workers()
+print(util.get_temp_dir(), flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_command_leaves_of_its_workers_goes_with_its_temporary_files() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="h") as home:
+        command = [sys.executable, "-c", KILLED, home]
+        left = Path(subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip())
+        assert left.is_relative_to(Path(home, "temporary"))
+        assert left.is_dir()
+        command[2] = KILLED.replace("os.kill(os.getpid(), 9)", "")
+        assert not subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        assert not list(Path(home, "temporary").glob("process-*"))
+        (deep := Path(home, "deep" * 20)).mkdir()
+        assert not takes_sockets(str(deep))  # its address would be too long
 
 
 def test_a_lost_scheduler_is_reported_at_once_with_its_address(scheduler: tuple[Process, ClusterSettings]) -> None:
