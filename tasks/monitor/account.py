@@ -34,7 +34,7 @@ from congruence.tasks.mlflow.reading import SCORES_FILE, LoggedTable, logged_ver
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.report.page import render
 from congruence.tasks.runtime.files import load_record, save_record, whole_file
-from congruence.tasks.scores.evaluation import verdict_of
+from congruence.tasks.scores.evaluation import ROW_CORRELATION, verdict_of
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
@@ -130,7 +130,8 @@ class Account:
 def read_account(version: ModelVersion, split: SplitSettings, settings: EvaluationSettings) -> Account:
     """Returns the account of a version on one of the splits of an evaluation file.
 
-    Rows that may depend on each other (``groups``, ``time``) are not bet on one by one: their p-values alone count.
+    Rows that depend on each other (``groups``, ``time``, or as a look finds) are not bet on one by one: their p-values
+    alone count.
 
     Raises:
         TrackingError: MLflow does not answer.
@@ -147,9 +148,9 @@ def _account(finished: Iterable[ComparedVersion], split: SplitSettings, settings
     monitor = Monitor(settings.watch.monitor.level, settings.watch.monitor.average_run_length)
     sums = ScoreSums()
     for look in looks:
-        # Correlated rows, which nobody named, judge nothing.
+        # Rows that are correlated, which nobody named, judge nothing and are not bet on.
         p_value, log_bet = verdict_of(look.metrics).p_value, None
-        pit = kept(look, "pit", settings) if bets else np.empty(0)
+        pit = kept(look, "pit", settings) if bets and ROW_CORRELATION not in look.metrics else np.empty(0)
         if len(pit):
             log_bet, sums = score_bet(pit_scores(pit), sums)
         when = dates_in_words(look.split.period)

@@ -39,12 +39,18 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "watch.md"
 
 
-def _day(folder: Path, day: int, rows: int, shift: float = 0.0, *, again: int = 0) -> None:
-    """Rows of one day: keys of their own (and ``again`` some of the day before), targets moved by ``shift``."""
+def _day(folder: Path, day: int, rows: int, shift: float = 0.0, *, again: int = 0, rho: float = 0.0) -> None:
+    """Rows of one day: keys of their own (and ``again`` some of the day before), targets moved by ``shift``.
+
+    ``rho`` is the correlation of a target's deviation with that of the row before.
+    """
     rng = np.random.default_rng(day)
     angle = rng.uniform(0, np.pi, rows)
     frame = pd.DataFrame({"cos": np.cos(angle), "sin": np.sin(angle), "angle": angle})
-    frame["y"] = 2 * angle + shift + rng.normal(size=rows)
+    noise = rng.normal(size=rows)
+    for row in range(1, rows):
+        noise[row] = rho * noise[row - 1] + np.sqrt(1.0 - rho**2) * noise[row]
+    frame["y"] = 2 * angle + shift + noise
     frame["key"] = [f"{day - (number < again)}-{number}" for number in range(rows)]
     frame["half"] = np.where(angle > np.pi / 2, "right", "left")
     place = folder / f"day=2026-03-{day:02d}"
@@ -187,6 +193,19 @@ def test_rows_whose_keys_were_counted_are_left_out_and_dates_count_once(registry
     (made,) = evaluate(plan, LocalExecutor, Observer())
     assert made.status == "evaluated"
     assert _account(settings, "repeated/1").looks == account.looks
+
+
+def test_rows_that_are_correlated_though_nobody_named_it_are_not_bet_on(registry: Any, tmp_path: Path) -> None:
+    registry.register("hourly")
+    MlflowClient().set_registered_model_alias("hourly", "champion", "1")
+    days = tmp_path / "days"
+    settings = _settings(registry, days, "hourly")
+    for day in (1, 2, 3):
+        _day(days, day, 300, rho=0.9)
+        assert check_once(settings).problems == []
+    monitor = _account(settings, "hourly/1").monitor
+    assert monitor.verdict == "right so far"
+    assert [look.log_bet for look in monitor.looks] == [None, None, None]
 
 
 def test_a_version_of_which_a_correction_was_fitted_is_looked_at_on_the_dates_after(
