@@ -31,12 +31,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from congruence.flows.cli.console import say
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.mlflow.connection import connect, server, with_retries
 from congruence.tasks.runtime.errors import SettingsError, mask_text
 from congruence.tasks.settings.sections import TrackingSettings
 
 MAX_AGE = 300.0
+MIN_SECRET = 16
 _NAME = "congruence"
 _NEW_VERSION: Literal["model_version.created"] = "model_version.created"
 _HEADERS = ("X-MLflow-Signature", "X-MLflow-Timestamp", "X-MLflow-Delivery-Id")
@@ -105,6 +107,19 @@ def announced_version(body: bytes, delivery: str) -> NewVersion | None:
         raise DeliveryError(400, f"the body is not an MLflow webhook payload ({type(error).__name__})") from error
 
 
+def require_secret(secret: str) -> None:
+    """Refuse a secret that is too short to protect anything.
+
+    Raises:
+        InvalidInputError: says how to make one.
+    """
+    if len(secret) < MIN_SECRET:
+        raise InvalidInputError(
+            f"webhook secret: has {len(secret)} characters, expected at least {MIN_SECRET}; "
+            'make one with python -c "import secrets; print(secrets.token_urlsafe())"'
+        )
+
+
 def register_webhook(url: str, secret: str, settings: TrackingSettings) -> str:
     """Have MLflow's server post new versions to ``url``, signed with ``secret``; gives what was done.
 
@@ -112,13 +127,14 @@ def register_webhook(url: str, secret: str, settings: TrackingSettings) -> str:
     as MLflow's server reaches it.
 
     Raises:
-        InvalidInputError: the MLflow is a database or a folder, which posts nothing.
+        InvalidInputError: the MLflow is a database or a folder, which posts nothing; or the secret is too short.
         TrackingError: the server does not answer, or refuses the address.
     """
     if not server(settings).startswith(("http://", "https://")):
         raise InvalidInputError(
             f"{server(settings)} posts no webhooks: MLflow's server does; set MLFLOW_TRACKING_URI to its address"
         )
+    require_secret(secret)
     client = connect(settings)
 
     def register() -> str:
@@ -138,7 +154,7 @@ def register_webhook(url: str, secret: str, settings: TrackingSettings) -> str:
 log = logging.getLogger(__name__)
 PATH, HEALTH = "/mlflow", "/health"
 EVENT = "mlflow.model_version.created"
-MAX_BODY, MIN_SECRET = 1_000_000, 16
+MAX_BODY = 1_000_000
 MAX_CONNECTIONS = 64
 REQUEST_SECONDS = 20.0
 
@@ -180,11 +196,7 @@ def create_receiver(
     Raises:
         InvalidInputError: the secret is too short to protect anything.
     """
-    if len(secret) < MIN_SECRET:
-        raise InvalidInputError(
-            f"webhook secret: has {len(secret)} characters, expected at least {MIN_SECRET}; "
-            'make one with python -c "import secrets; print(secrets.token_urlsafe())"'
-        )
+    require_secret(secret)
 
     async def receive(request: Request) -> Response:
         try:
@@ -247,6 +259,7 @@ def serve_receiver(secret: str, *, host: str = "127.0.0.1", port: int = 4280) ->
             f"--host {host} --port {port}: nothing can listen there ({error.strerror}); choose another port, or end "
             "what uses it"
         ) from error
+    say(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
     with listener:
         receiver_server(application).run(sockets=[listener])
 

@@ -22,6 +22,7 @@ from congruence.flows.cli.options import (
     log_to_prefect,
     open_file,
     print_json,
+    quiet_libraries,
     reporting_errors,
     start,
     use_home_store,
@@ -213,9 +214,8 @@ def receive(
 ) -> None:
     """Turn MLflow's signed webhooks of new versions into Prefect events, which deployments listen to."""
     start(home)
-    from congruence.flows.receiver import PATH, serve_receiver
+    from congruence.flows.receiver import serve_receiver
 
-    typer.echo(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
     serve_receiver(secret, host=host, port=port)
 
 
@@ -224,6 +224,7 @@ def webhook(
     secret: Secret,
 ) -> None:
     """Have MLflow's server (MLFLOW_TRACKING_URI) post new versions to `congruence receive`."""
+    quiet_libraries()
     from congruence.flows.receiver import register_webhook
     from congruence.tasks.settings.sections import TrackingSettings
 

@@ -74,14 +74,9 @@ def embed_servers(home: Path, *, writes: bool = True) -> Path:
     Raises:
         SettingsError: the folder cannot be made or written to, or its disk is full.
     """
-    require_known_kind()
     home = home.resolve()
-    defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
-    if is_json():
-        defaults |= _COLLECTED
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
-    _exempt_loopback_from_proxies()
+    quiet_libraries()
+    os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))
     try:
         home.mkdir(parents=True, exist_ok=True)
         with suppress(*([] if writes else [OSError])):
@@ -98,10 +93,18 @@ def embed_servers(home: Path, *, writes: bool = True) -> Path:
             ) from error
         remedy = "allow larger ones, see ulimit -f" if error.errno == errno.EFBIG else "give another folder with --home"
         raise SettingsError(f"home: {home} cannot be written ({error.strerror}); {remedy}") from error
+    return home
+
+
+def quiet_libraries() -> None:
+    """Have Prefect, MLflow and Dask leave it to us to say what happens, and no proxy asked for servers on loopback."""
+    require_known_kind()
+    for name, value in (_QUIET | (_COLLECTED if is_json() else {})).items():
+        os.environ.setdefault(name, value)
+    _exempt_loopback_from_proxies()
     use_json_lines()
     # It tells every single attempt at a server that is away; we tell each pause.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-    return home
 
 
 def _exempt_loopback_from_proxies() -> None:
@@ -178,9 +181,7 @@ def home_folder(option: Path | None, file: Path | None = None, file_home: Path |
     return Path(folder).resolve(), said_by
 
 
-def start(
-    home: Path | None, file: Path | None = None, file_home: Path | None = None, *, writes: bool = True
-) -> Path:
+def start(home: Path | None, file: Path | None = None, file_home: Path | None = None, *, writes: bool = True) -> Path:
     """The home folder of a command, see ``embed_servers``; which it is is said."""
     folder, said_by = home_folder(home, file, file_home)
     announce(f"home: {folder} ({said_by})")

@@ -123,7 +123,7 @@ def session() -> Iterator[None]:
     # Explained inside as well: the server's address is known there, and how it ended.
     with explaining(), server_on_its_way() as started:
         if started is None:
-            _require(PREFECT_API_URL.value())
+            require_server(PREFECT_API_URL.value())
         _load_flows()
         from congruence.flows.evaluate import alone, explain_in_logs
 
@@ -229,7 +229,7 @@ def _await(server: subprocess.Popen[bytes], url: str) -> None:
         time.sleep(0.05)
 
 
-def _require(url: str) -> None:
+def require_server(url: str) -> None:
     """Refuse, before any work, a Prefect server that is not there: refused is not slow.
 
     Raises:

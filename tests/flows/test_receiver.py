@@ -157,6 +157,8 @@ def test_whoever_keeps_it_running_sees_that_it_is_well(receiver: Receiver) -> No
 def test_what_cannot_be_served_is_said_at_once() -> None:
     with pytest.raises(InvalidInputError, match="expected at least 16"):
         create_receiver("short")
+    with pytest.raises(InvalidInputError, match="has 5 characters, expected at least 16"):
+        register_webhook("http://127.0.0.1:4280/mlflow", "short", TrackingSettings(uri="http://127.0.0.1:9"))
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="PREFECT_API_URL"):
         serve_receiver(SECRET)
     with (

@@ -216,14 +216,14 @@ def test_what_reads_alone_goes_on_a_full_disk_and_on_one_that_is_read_only(small
     home = embed_servers(small_disk / "home", writes=False)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert embed_servers(home, writes=False) == home
-    with pytest.raises(SettingsError, match="other cannot be written .*; give another folder with --home"):
+    with pytest.raises(SettingsError, match=r"other cannot be written .*; give another folder with --home"):
         embed_servers(home.with_name("other"), writes=False)
 
 
 def test_a_prefect_server_that_was_named_but_is_not_there_is_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefect_server, "REFUSED_SECONDS", 0.1)
     with pytest.raises(SettingsError, match=r"PREFECT_API_URL: no Prefect server listens at .*; start one"):
-        prefect_server._require("http://127.0.0.1:9/api")
+        prefect_server.require_server("http://127.0.0.1:9/api")
 
 
 def test_a_damaged_database_of_our_own_prefect_server_is_refused_and_stays_where_it_is(
