@@ -30,13 +30,13 @@ from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed
 from prefect.types.entrypoint import EntrypointType
 
-from congruence.flows.cli.console import say
+from congruence.flows.cli.console import on_page, say
 from congruence.flows.cli.options import embed_servers, take_signals_back
-from congruence.flows.evaluate import evaluate, show_versions
+from congruence.flows.cli.session import require_server
+from congruence.flows.evaluate import evaluate, require_evaluated, show_versions
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.watch import check_once, watched_patterns, watched_versions
 from congruence.flows.receiver import EVENT
-from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison.gate import GateDecision, worst
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome, requested_versions
 from congruence.tasks.mlflow.connection import use_tracking
@@ -48,10 +48,6 @@ from congruence.tasks.settings.sections import ModelVersion
 DAY = 24 * 3600
 QUARTER_HOURLY = "*/15 * * * *"
 AT_ONCE = 2
-
-
-class UnevaluatedError(CongruenceError):
-    """A run could not evaluate some versions: names them with the reasons."""
 
 
 def _run_name() -> str:
@@ -131,17 +127,17 @@ def _settings(file: Path | str | None, settings: EvaluationSettings | dict[str, 
 
 def _evaluate(settings: EvaluationSettings) -> list[VersionOutcome]:
     """As `congruence evaluate`, in this run."""
-    splits = ", ".join(split.name for split in settings.splits)
     plan = Plan(settings)
     found = plan.outcomes()
-    return evaluate(plan, f"{', '.join(plan.settings.models)} on {splits}") if found is None else found
+    return evaluate(plan) if found is None else found
 
 
 @contextmanager
 def _alone(versions: Iterable[ModelVersion], settings: EvaluationSettings) -> Iterator[None]:
     """Hold the one place that Prefect has for runs on each of these registered models, and wait for it; with tags.
 
-    A run that died gives it back when its lease ends, five minutes later at most.
+    A run that died gives it back when its lease ends, five minutes later at most. What is said meanwhile stands on the
+    run's page.
     """
     names = sorted({f"congruence {re.sub('[/%&<>]', '-', version.name)}" for version in versions})
     with get_client(sync_client=True) as client:
@@ -149,8 +145,12 @@ def _alone(versions: Iterable[ModelVersion], settings: EvaluationSettings) -> It
             with suppress(ObjectAlreadyExists):  # by another run at the same moment
                 client.upsert_global_concurrency_limit_by_name(name, 1)
     splits = (f"split:{split.name}" for split in settings.splits)
-    with concurrency(names, occupy=1), tags("congruence", *splits):
-        yield
+    token = on_page.set(get_run_logger())
+    try:
+        with concurrency(names, occupy=1), tags("congruence", *splits):
+            yield
+    finally:
+        on_page.reset(token)
 
 
 def _ended(
@@ -162,9 +162,7 @@ def _ended(
         UnevaluatedError: a version or a split could not be evaluated.
     """
     show_versions(outcomes, {item.candidate.label: item.outcome for item in decisions})
-    failed = [f"{item.label} on {item.split}: {item.error}" for item in outcomes if item.status == "failed"]
-    if failed or problems:
-        raise UnevaluatedError("\n".join([*failed, *problems]))
+    require_evaluated(outcomes, problems)
     verdict = worst(item.outcome for item in decisions)
     if verdict == "passed":
         return None
@@ -233,7 +231,7 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
         name: of the deployments; by default the file's.
 
     Raises:
-        SettingsError: no Prefect server, no models to watch, or no cron line.
+        SettingsError: no Prefect server named or there, no models to watch, or no cron line.
     """
     watched_patterns(settings)
     if not PREFECT_API_URL.value():
@@ -241,6 +239,7 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
             "PREFECT_API_URL: not set; start a Prefect server (prefect server start) and point at it "
             "(export PREFECT_API_URL=http://127.0.0.1:4200/api), or use `congruence watch`, which needs none"
         )
+    require_server(PREFECT_API_URL.value())
     deployments: Any = served_deployments(file, name or file.stem, cron)
     say(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
     # Not paused at the end: another process may serve the same, and what comes meanwhile is carried out at the return.

@@ -11,8 +11,8 @@ run's page each stands once, as one line. A command prints it itself, so that it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
@@ -112,12 +112,22 @@ class OnDemand(ExitStack):
         return self._executor
 
 
-def evaluate(plan: Plan, named: str = "", cluster: OnDemand | None = None) -> list[VersionOutcome]:
-    """Carry out the plan of an evaluation as a run in Prefect.
+class UnevaluatedError(CongruenceError):
+    """A run could not evaluate some versions: names them with the reasons."""
+
+
+def require_evaluated(outcomes: Sequence[VersionOutcome], problems: Sequence[str] = ()) -> None:
+    """Raise UnevaluatedError where a version, or a split (``problems``), could not be evaluated."""
+    failed = [item.why_not for item in outcomes if item.status == "failed"]
+    if failed or problems:
+        raise UnevaluatedError("\n".join([*failed, *problems]))
+
+
+def evaluate(plan: Plan, cluster: OnDemand | None = None) -> list[VersionOutcome]:
+    """Carry out the plan of an evaluation as a run in Prefect, which fails where a version could not be evaluated.
 
     Args:
         plan: of the evaluation file.
-        named: the run in Prefect's UI; by default its versions.
         cluster: of the plan's settings, where it may have been started already; it ends with the flow.
 
     Raises:
@@ -126,15 +136,21 @@ def evaluate(plan: Plan, named: str = "", cluster: OnDemand | None = None) -> li
 
     # The plan grows with the versions: Prefect, which stores and shows parameters, is given the settings alone. Of what
     # type they are it need not know: to write down their schema takes it a quarter of a second.
-    @flow(name="evaluate", flow_run_name=_verbatim(f"evaluate {named or ', '.join(plan.settings.models)}"))
-    def evaluation(settings: Any, again: bool) -> list[VersionOutcome]:  # noqa: ARG001
-        with in_flow(plan.settings, cluster) as executor:
-            found = evaluate_plan(plan, executor, STAGES)
-        if not is_alone.get():
-            show_versions(found)
-        return found
+    models = _in_short(model.removeprefix("models:/") for model in plan.settings.models)
+    splits = _in_short(split.name for split in plan.settings.splits)
+    outcomes: list[VersionOutcome] = []
 
-    return evaluation(plan.settings, plan.again)
+    @flow(name="evaluate", flow_run_name=_verbatim(f"evaluate {models} on {splits}"))
+    def evaluation(settings: Any, again: bool) -> None:  # noqa: ARG001
+        with in_flow(plan.settings, cluster) as executor:
+            outcomes.extend(evaluate_plan(plan, executor, STAGES))
+        if not is_alone.get():
+            show_versions(outcomes)
+        require_evaluated(outcomes)
+
+    with suppress(UnevaluatedError):  # the others are there, and the outcomes say it, too
+        evaluation(plan.settings, plan.again)
+    return outcomes
 
 
 def show_versions(outcomes: Sequence[VersionOutcome], gates: Mapping[str, str] | None = None) -> None:
@@ -205,6 +221,16 @@ TERMINAL = Observer(say, stage)
 
 STAGES = Observer(say, stage, _as_task)
 """The same, and stages as tasks in Prefect."""
+
+
+_NAMED = 3
+
+
+def _in_short(names: Iterable[str]) -> str:
+    """The first three, and how many more there are."""
+    found = list(dict.fromkeys(names))
+    more = len(found) - _NAMED
+    return ", ".join(found[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _verbatim(name: str) -> str:

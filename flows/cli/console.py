@@ -10,8 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from threading import Event, Thread
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -55,6 +56,9 @@ def table_of(
 
 _last_said = time.monotonic()
 
+on_page: ContextVar[logging.Logger | logging.LoggerAdapter[Any] | None] = ContextVar("on_page", default=None)
+"""The logger of the run in Prefect whose page shows the lines, where a server has started it and nobody sees them."""
+
 
 def say(line: str) -> None:
     """Show a line among the stages. (A flow that names the console itself could not be sent to a worker.)"""
@@ -62,6 +66,8 @@ def say(line: str) -> None:
     _last_said = time.monotonic()
     if is_json():
         logging.getLogger(LOGGER).info("%s", line)
+    elif (page := on_page.get()) is not None:
+        page.info("%s", line)
     else:
         console.print(line, soft_wrap=True, markup=False)
 
@@ -152,7 +158,7 @@ def print_outcomes(
     for outcome in outcomes:
         if outcome.status not in STATUS:
             out.print(outcome.status, style="red" if outcome.status == "failed" else "yellow", end=" ")
-            out.print(f"{outcome.label} on {outcome.split}: {outcome.error}", soft_wrap=True, markup=False)
+            out.print(outcome.why_not, soft_wrap=True, markup=False)
 
 
 def order_of_versions(outcomes: Sequence[VersionOutcome]) -> str:

@@ -38,7 +38,7 @@ def summary(decisions: Sequence[GateDecision], outcomes: Iterable[VersionOutcome
     missing = [item for item in outcomes if item.status == "failed"]
     whole = "failed" if missing else worst(decision.outcome for decision in decisions)
     parts = [f"## Gate: {_MARKS[whole]}" if decisions or missing else "## Gate: no version was judged"]
-    parts += [f"{_MARKS['failed']}: {item.label} was not evaluated on {item.split}: {item.error}" for item in missing]
+    parts += [f"{_MARKS['failed']}: no evaluation of {item.why_not}" for item in missing]
     for decision in decisions:
         against = "" if decision.baseline is None else f", against {decision.baseline.label}"
         parts.append(f"### {_MARKS[decision.outcome]}: {decision.candidate.label}{against}")

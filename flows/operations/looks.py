@@ -218,8 +218,8 @@ def report(result: WatchResult, known: list[str] | None = None) -> bool:
     for outcome in result.made:
         looks = result.accounts[place].looks if (place := (outcome.label, outcome.split)) in result.accounts else ()
         when = f", {dates_in_words(looks[-1].split.period)}" if looks and outcome.status == "evaluated" else ""
-        what = outcome.error if outcome.status == "failed" else outcome.verdict
-        say(f"{outcome.status} {outcome.label} on {outcome.split}{when}: {what}")
+        said = f"{outcome.label} on {outcome.split}{when}: {outcome.verdict}"
+        say(f"{outcome.status} {outcome.why_not if outcome.status == 'failed' else said}")
     for sentence in result.sentences:
         say(sentence)
     for decision in result.decisions:

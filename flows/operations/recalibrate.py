@@ -112,7 +112,7 @@ def recalibrate(
     outcomes = []
     if evaluated:
         judged = _judged(settings, labelled, split, [parent, made], half=half)
-        outcomes = evaluate(Plan(judged), f"{parent.label} and {made.label}")
+        outcomes = evaluate(Plan(judged))
     fitted_on = made.tags.get("recalibrated_on", split.name)
     return RecalibratedVersion(parent, made, fitted_on, said, outcomes, _judgements(parent, made, outcomes, settings))
 

@@ -54,6 +54,11 @@ class VersionOutcome:
     wrong: tuple[str, ...] = ()
     error: str | None = None
 
+    @property
+    def why_not(self) -> str:
+        """Returns which version has no evaluation on which split, and why; errors name their version, too."""
+        return f"{self.label} on {self.split}: {(self.error or 'no reason given').removeprefix(f'{self.label}: ')}"
+
     def to_json(self) -> dict[str, Any]:
         """Returns it as JSON: as it stands, each metric with its interval where it has one."""
         metrics: dict[str, dict[str, float | None]] = {}

@@ -229,7 +229,9 @@ def keep_temporary_files_in(place: Path) -> None:
         folder = tempfile.mkdtemp(prefix="process-", dir=place)
         _lock(Path(folder), fcntl.LOCK_EX, _held)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    Finalize(None, shutil.rmtree, (folder, True), exitpriority=-101)  # after multiprocessing's own folder in it, at -100
+    Finalize(
+        None, shutil.rmtree, (folder, True), exitpriority=-101
+    )  # after multiprocessing's own folder in it, at -100
 
 
 _held = ExitStack()

@@ -32,6 +32,19 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.pass_runner import SolveProgress
 
 
+def test_the_lines_of_a_run_that_a_server_started_stand_on_its_page(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = console.on_page.set(logging.getLogger("a run"))
+    try:
+        with caplog.at_level("INFO", "a run"):
+            console.say("solving test: 800 rows in memory")
+    finally:
+        console.on_page.reset(token)
+    assert caplog.messages == ["solving test: 800 rows in memory"]
+    assert capsys.readouterr().err == ""
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 0.0

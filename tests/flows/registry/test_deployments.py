@@ -22,15 +22,15 @@ from prefect.concurrency.sync import concurrency
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.testing.cli import invoke_and_assert
 
+from congruence.flows.cli import session
 from congruence.flows.deployed import (
-    UnevaluatedError,
     _settings,
     evaluate_version,
     serve,
     served_deployments,
     watch_registry,
 )
-from congruence.flows.evaluate import STAGES, evaluate, is_alone
+from congruence.flows.evaluate import STAGES, UnevaluatedError, evaluate, is_alone
 from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import HOME_VARIABLE
@@ -98,11 +98,14 @@ def test_a_run_shows_its_versions_with_their_verdicts(registry: Any, inline: Cal
     settings = inline(models=["shown", "silent"], metrics=["cce"])
     before = is_alone.set(False)
     try:
-        evaluate(Plan(settings), "all that are shown")
+        evaluate(Plan(settings))
     finally:
         is_alone.reset(before)
     with get_client(sync_client=True) as client:
-        (run,) = client.read_flow_runs(flow_run_filter=FlowRunFilter(name={"any_": ["evaluate all that are shown"]}))
+        named = FlowRunFilter(name={"any_": ["evaluate shown, silent on circle"]})
+        (run,) = client.read_flow_runs(flow_run_filter=named)
+        assert run.state_name == "Failed"
+        assert "silent/1 on circle: predict failed" in str(run.state.message)
         (found,) = client.read_artifacts(artifact_filter=ArtifactFilter(flow_run_id={"any_": [run.id]}))
     shown, silent = json.loads(str(found.data))
     assert (shown["version"], shown["status"]) == ("shown/1", "evaluated")
@@ -181,12 +184,16 @@ def test_the_deployments_are_registered_once_with_schedule_and_trigger(registry:
     assert automation.actions[0].parameters == {"file": str(file), "model": "{{ event.payload.model }}"}
 
 
-def test_what_cannot_be_served_is_said_at_once(registry: Any) -> None:
+def test_what_cannot_be_served_is_said_at_once(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file = registry.file()
     with pytest.raises(SettingsError, match=r"watch\.models: none given"):
         serve(registry.settings(), file)
     settings = registry.settings(models=["angle"])
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="prefect server"):
+        serve(settings, file)
+    monkeypatch.setattr(session, "REFUSED_SECONDS", 0.1)
+    away = temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"})
+    with away, pytest.raises(SettingsError, match="no Prefect server listens at"):
         serve(settings, file)
     with pytest.raises(SettingsError, match="invalid cron expression 'hourly'"):
         served_deployments(file, "circle", "hourly")

@@ -62,11 +62,11 @@ def test_a_found_run_gives_the_flows_outcomes_and_judges_the_gate_without_a_serv
     registry.register("seen", scale=0.5)
     settings = registry.settings(models=["seen"], metrics=["nll"])
     assert Plan(settings).outcomes() is None
-    first = evaluate(Plan(settings), "two versions")
+    first = evaluate(Plan(settings))
     assert [outcome.status for outcome in first] == ["evaluated", "evaluated"]
 
     found = Plan(settings).outcomes()
-    assert found == evaluate(Plan(settings), "two versions")
+    assert found == evaluate(Plan(settings))
     assert [outcome.status for outcome in found or []] == ["found", "found"]
 
     file = registry.file(models=["seen"], metrics=["nll"], gate=GATE)
