@@ -17,7 +17,7 @@ import typer
 
 from congruence.flows.cli.console import results, table_of
 from congruence.tasks.comparison.differences import CCE
-from congruence.tasks.mlflow.connection import TrackingError, connect, run_link, web_page, with_retries
+from congruence.tasks.mlflow.connection import TrackingError, connect, file_names, run_link, web_page, with_retries
 from congruence.tasks.mlflow.reading import ListedVersion, OpenEvaluation, list_evaluations
 from congruence.tasks.models.registry import model_name
 from congruence.tasks.runtime.errors import SettingsError
@@ -93,7 +93,7 @@ def report_address(version: str, split: str | None, settings: TrackingSettings) 
     Raises:
         SettingsError: it was not evaluated, or not on that split; or its run holds no report.
         RegistryError: there is no such version.
-        TrackingError: MLflow does not answer.
+        TrackingError: MLflow does not answer, or the run's files are not where it has them.
     """
     item = list_evaluations([version], settings)
     found = [(one.model.label, evaluation) for one in item for evaluation in one.evaluations]
@@ -103,9 +103,7 @@ def report_address(version: str, split: str | None, settings: TrackingSettings) 
         remedy = f"it was on {where}" if where else f"run `congruence evaluate FILE -m {version}` first"
         raise SettingsError(f"{version}: not evaluated{f' on {split}' if split else ''}; {remedy}")
     label, latest = max(chosen, key=lambda pair: pair[1].ended)
-    client = connect(settings)
-    held = with_retries("listing the run", lambda: client.list_artifacts(latest.run_id), settings)
-    if REPORT_FILE not in {item.path for item in held}:
+    if REPORT_FILE not in file_names(latest.run_id, settings):
         raise SettingsError(f"{label} on {latest.split.name}: its run holds no report (tracking.report was false)")
     return _page(latest.experiment, latest.run_id, REPORT_FILE, settings)
 

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlparse
+from urllib.request import url2pathname
 
 import mlflow
 import requests
@@ -271,10 +272,19 @@ def file_names(run_id: str, settings: TrackingSettings) -> set[str]:
     """The names of the files and folders of a run.
 
     Raises:
-        TrackingError: MLflow does not answer.
+        TrackingError: MLflow does not answer, or has a folder of this machine for them that is not there.
     """
     client = connect(settings)
     found = with_retries("looking for tables", lambda: client.list_artifacts(run_id), settings)
+    if not found:
+        run = with_retries("reading the run", lambda: client.get_run(run_id), settings)
+        place = urlparse(str(run.info.artifact_uri))
+        if place.scheme in ("", "file") and not Path(url2pathname(place.path)).exists():
+            raise TrackingError(
+                f"run {run_id}: there is no {url2pathname(place.path)}, where MLflow has its files; move a home folder "
+                "that was moved or copied back to its place, or evaluate the version again: congruence evaluate FILE "
+                "--again -m VERSION"
+            )
     return {str(item.path) for item in found}
 
 

@@ -121,3 +121,6 @@ def test_versions_are_listed_with_their_evaluations_and_reports_are_opened(regis
     report = Path(unquote(urlsplit(shown.stdout.strip().splitlines()[-1]).path))
     assert "shown/1" in report.read_text()
     registry.run("open", "shown/2", "--print", status=2)
+    report.parent.rename(report.parent.with_name("elsewhere"))  # as where a home folder was moved
+    moved = registry.run("open", "shown/1", "--print", status=2)
+    assert f"there is no {report.parent}, where MLflow has its files" in moved.output
