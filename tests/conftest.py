@@ -1,6 +1,5 @@
 """The environment that every test runs in: quiet, offline, one BLAS thread."""
 
-import atexit
 import gc
 import os
 import shutil
@@ -8,6 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # a worker of pytest-xdist has the variable of its parent
         return
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # the folders of the last three runs stay
-    folder, owner = tempfile.mkdtemp(prefix="congruence-tests-"), os.getpid()
+    folder = tempfile.mkdtemp(prefix="congruence-tests-")
     os.chmod(folder, 0o711)  # databases of another user stand in it
     os.environ["TMPDIR"], tempfile.tempdir = folder, None
-    # The last of those to be called, since the first to be registered: others remove what is theirs themselves.
-    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+    # After multiprocessing's own folder in it (-100) and that of a command (-101), which remove theirs themselves.
+    Finalize(None, shutil.rmtree, (folder, True), exitpriority=-102)
 
 
 FIRST = ("test_documentation.py", "flows", "tasks", "kernels")

@@ -105,7 +105,7 @@ def test_a_run_shows_its_versions_with_their_verdicts(registry: Any, inline: Cal
         named = FlowRunFilter(name={"any_": ["evaluate shown, silent on circle"]})
         (run,) = client.read_flow_runs(flow_run_filter=named)
         assert run.state_name == "Failed"
-        assert "silent/1 on circle: predict failed" in str(run.state.message)
+        assert "UnevaluatedError: silent/1 on circle: Normal.scale" in str(run.state.message)
         (found,) = client.read_artifacts(artifact_filter=ArtifactFilter(flow_run_id={"any_": [run.id]}))
     shown, silent = json.loads(str(found.data))
     assert (shown["version"], shown["status"]) == ("shown/1", "evaluated")
