@@ -248,8 +248,8 @@ def require_server(url: str) -> None:
 def _refusal(url: str) -> str | None:
     try:
         urllib.request.urlopen(f"{url}/health", timeout=5.0).close()
-    except urllib.error.HTTPError:
-        return None
+    except urllib.error.HTTPError as error:
+        return "404 Not Found; its address ends in /api" if error.code == 404 else None
     except urllib.error.URLError as error:
         if isinstance(error.reason, (ConnectionRefusedError, socket.gaierror)):
             return str(error.reason.strerror)

@@ -9,9 +9,11 @@ import runpy
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import mlflow
@@ -224,6 +226,22 @@ def test_a_prefect_server_that_was_named_but_is_not_there_is_refused_soon(monkey
     monkeypatch.setattr(prefect_server, "REFUSED_SECONDS", 0.1)
     with pytest.raises(SettingsError, match=r"PREFECT_API_URL: no Prefect server listens at .*; start one"):
         prefect_server.require_server("http://127.0.0.1:9/api")
+
+
+def test_an_address_of_a_prefect_server_without_its_api_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(prefect_server, "REFUSED_SECONDS", 0.1)
+    with HTTPServer(("127.0.0.1", 0), Pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(SettingsError, match=r"\(404 Not Found; its address ends in /api\)"):
+            prefect_server.require_server(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
 
 
 def test_a_damaged_database_of_our_own_prefect_server_is_refused_and_stays_where_it_is(
