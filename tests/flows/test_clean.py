@@ -184,7 +184,7 @@ def test_nothing_goes_while_a_run_works_or_that_was_just_written(data: Path, hom
 
 
 def test_the_command_lists_asks_and_says_so(data: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("congruence.flows.cli.registered.embed_servers", lambda folder: folder)
+    monkeypatch.setattr("congruence.flows.cli.registered.embed_servers", lambda folder, **_: folder)
     file = data / "evaluation.yaml"
     file.write_text(yaml.safe_dump(content(data, "kept", home=str(home))))
     before = files(home)
