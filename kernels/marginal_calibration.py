@@ -192,7 +192,8 @@ class ActualOverExpected:
         actual: sums of the targets.
         expected: sums of the predictive means.
         ratio: actual / expected; 1 if right.
-        low, high: its 95 % interval over other rows: standard error sqrt(sum (y - ratio m)^2) / sum m.
+        low, high: its 95 % interval over other rows: standard error sqrt(sum (y - ratio m)^2) / sum m, or what the
+            predicted spreads say where that is more (no claims in few rows do not say that a rate is wrong).
         null_low, null_high: where 95 of 100 versions that are right have it, by the predicted spreads.
     """
 
@@ -218,6 +219,7 @@ def actual_over_expected(codes: Array, groups: int, targets: Array, mean: Array,
     ratio = actual / expected
     error = _REACH * np.sqrt(np.bincount(codes, (targets - ratio[codes] * mean) ** 2, groups)) / expected
     noise = _REACH * np.sqrt(np.bincount(codes, std**2, groups)) / expected
+    error = np.maximum(error, noise)
     low, null_low = np.maximum(ratio - error, 0.0), np.maximum(1.0 - noise, 0.0)
     return ActualOverExpected(rows, actual, expected, ratio, low, ratio + error, null_low, 1.0 + noise)
 

@@ -18,6 +18,7 @@ from congruence.kernels.conditional_calibration.faults import shift_and_factor
 from congruence.kernels.conditional_calibration.reading import Place, group_readings
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.resampling import means_by_group
 from congruence.kernels.rng import stream
 
 ROWS_PER_REGION = 100
@@ -225,25 +226,24 @@ def calibration_by_group(
         - ``rows``, ``target``, ``mean``: in each group their number, mean target and mean predicted mean, (g,);
         - ``bias`` (target less mean, in the unit of the target), ``spread`` (the targets' spread over the predicted
           one), ``level``, ``skew`` and ``tails`` (mean PIT scores of orders 1, 3 and 4): (5, g), the value, the ends of
-          its 95 % interval, and between which ends 95 of 100 versions that are right have it.
+          its 95 % interval, and between which ends 95 of 100 versions that are right have it. Rows are taken as
+          independent. An interval is no narrower than what the version itself states of the rows: thirty zeros do not
+          say that a rate of .03 is wrong.
     """
     rows = np.bincount(codes, minlength=groups).astype(float)
 
     def means(values: Array) -> Array:
         return np.asarray(np.bincount(codes, values, groups) / rows)
 
-    def mean_and_error(values: Array) -> tuple[Array, Array]:
-        """Means by group, and 1.96 of their standard errors; a row alone has none of its own and takes the whole's."""
-        mean = means(values)
-        squares = np.bincount(codes, (values - mean[codes]) ** 2, groups)
-        variance = np.where(rows > 1, squares / np.maximum(rows - 1, 1), np.var(values))
-        return mean, _REACH * np.sqrt(variance / rows)
+    def mean_and_error(values: Array, right: Array) -> tuple[Array, Array]:
+        mean, error = means_by_group(codes, groups, values)
+        return mean, np.maximum(error, right)
 
     def band(value: Array, error: Array, right: Array) -> Array:
         return np.stack([value, value - error, value + error, -right, right])
 
     chance, noise = _REACH / np.sqrt(rows), _REACH * np.sqrt(means(std**2) / rows)
-    of_scores = [mean_and_error(column) for column in scores.T]
+    of_scores = [mean_and_error(column, chance) for column in scores.T]
     level, (spread, error), skew, tails = of_scores
     # The interval of the spread factor moves the spread score by its error.
     factors = [shift_and_factor(level[0], spread + move)[1] for move in (0.0 * error, -error, error)]
@@ -255,7 +255,7 @@ def calibration_by_group(
         "rows": rows,
         "target": means(targets),
         "mean": means(mean),
-        "bias": band(*mean_and_error(targets - mean), noise),
+        "bias": band(*mean_and_error(targets - mean, noise), noise),
         "level": band(*level, chance),
         "spread": np.stack(factors),
         "skew": band(*skew, chance),

@@ -11,6 +11,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array, mean_one
 from congruence.kernels.dependence.blocks import DependentBlocks, TooFewBlocksError
+from congruence.kernels.resampling import means_by_group
 from congruence.kernels.rng import stream
 from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be_best, score_parts
 from congruence.tasks.comparison.compared import ComparedVersion, Pair
@@ -131,9 +132,7 @@ def _along(
     name: str, column: str, codes: Array, groups: list[str], edges: list[float] | None, difference: Array
 ) -> DifferenceAlong:
     rows = np.bincount(codes, minlength=len(groups)).astype(float)
-    mean = np.bincount(codes, difference, len(groups)) / rows
-    squares = np.bincount(codes, (difference - mean[codes]) ** 2, len(groups))
-    error = REACH * np.sqrt(np.where(rows > 1, squares / np.maximum(rows - 1, 1), np.var(difference)) / rows)
+    mean, error = means_by_group(codes, len(groups), difference)
     return DifferenceAlong(name, column, tuple(groups), edges, rows, mean, mean - error, mean + error)
 
 
