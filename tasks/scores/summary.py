@@ -126,8 +126,12 @@ class MeanMetrics:
             if metric.centers:
                 centers = dict(zip(self._terms[name], metric.centers, strict=True))
                 estimates[name] = statistics.mean_absolute_deviation(centers, seed=self._rows.seed, blocks=blocks)
+        counts = statistics.counts
+        pieces = statistics.effective_rows if blocks is None else np.sum(counts) ** 2 / np.sum(counts**2)
         found = {
-            name: _value(made[name], estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)
+            name: _value(made[name], estimate, float(pieces))
+            for name, estimate in estimates.items()
+            if np.isfinite(estimate.value)
         }
         if self._averaged.refused or refused:
             found = {name: MetricValue(value.value) for name, value in found.items()}
@@ -305,10 +309,20 @@ def remarks(metrics: Mapping[str, MetricValue], rows: Rows) -> str:
     return " ".join(said)
 
 
-def _value(metric: Metric, estimate: Estimate) -> MetricValue:
+_WILSON = 3.841458820694124  # the squared normal quantile of 95 % intervals
+
+
+def _value(metric: Metric, estimate: Estimate, pieces: float) -> MetricValue:
+    """The metric with its interval, by so many pieces that do not depend on each other.
+
+    Where an interval of 90 % holds every target, or none, nothing varies: its share then has Wilson's (1927) interval.
+    """
     if not (np.isfinite(estimate.low) and np.isfinite(estimate.high)):
         return MetricValue(estimate.value)
     bottom, top = metric.bounds
+    if np.isfinite(top) and estimate.low == estimate.high and estimate.value in metric.bounds:
+        beyond = _WILSON / (pieces + _WILSON)
+        return MetricValue(estimate.value, max(bottom, estimate.value - beyond), min(top, estimate.value + beyond))
     # Where all points have the same score, rounding alone could put the value outside.
     low, high = min(max(estimate.low, bottom), estimate.value), max(min(estimate.high, top), estimate.value)
     return MetricValue(estimate.value, low, high)

@@ -23,6 +23,8 @@ from congruence.kernels import (
     StudentT,
     ZeroInflated,
 )
+from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.pit import pit_values
 from congruence.kernels.rng import hashed_keys, stream
 from congruence.kernels.score_parts import marginal_crps
@@ -252,6 +254,21 @@ def test_every_family_has_coverage_and_width_at_four_levels(law: Distribution) -
     assert widths == sorted(widths)
     assert widths[0] >= 0.0
     assert widths[-1] > 0.0
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(20, 0), (50, 0), (60, 20)])
+def test_intervals_of_coverage_hold_the_level_where_every_target_lies_inside(rows: int, groups: int) -> None:
+    """Nothing varies then, and the interval was [1, 1]: of 20 rows .64 of the intervals held .95."""
+    law, drawn = Normal(np.zeros(rows), np.ones(rows)), np.random.default_rng(4)
+    blocks = DependentBlocks(np.arange(rows) % groups, groups, "groups") if groups else None
+    held = []
+    for _ in range(200):
+        y = drawn.normal(size=groups)[np.arange(rows) % groups] if groups else drawn.normal(size=rows)
+        found = MeanMetrics(("coverage",), Rows({}, y, law), FoundBlocks("groups", blocks)).values()
+        held.append(
+            [found[f"coverage_{level}"].low <= level / 100 <= found[f"coverage_{level}"].high for level in (90, 95)]
+        )
+    assert np.mean(held, axis=0) == pytest.approx([1.0, 1.0], abs=0.07)
 
 
 @pytest.fixture(scope="module")
