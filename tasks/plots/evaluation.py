@@ -21,7 +21,7 @@ from congruence.tasks.plots.comparison import FEWEST_ROWS, SLICES, Measured, Sli
 from congruence.tasks.plots.errors import IMAGES, extreme_points
 from congruence.tasks.plots.maps import caption, image_strips
 from congruence.tasks.plots.style import figure_of, shorten
-from congruence.tasks.scores.evaluation import Evaluation, MetricValue
+from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, ROW_CORRELATION, Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import BAND
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
 from congruence.tasks.scores.reading import FEWEST_INTERPRETED
@@ -56,13 +56,19 @@ def _calibration_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]
     line = "this version" + (f", ECE {ece}" if ece else "")
     title = f"Reliability of {label}"
     yield "reliability", figure_of(plots.reliability_diagram(pit, weights=weights, label=line, title=title))
-    # The interpreter draws a distribution of many values: a curve through counts would show what they cannot be.
+    # The interpreter draws a distribution of many values: a curve through counts would show what they cannot be. Its
+    # test takes values as independent.
     is_count = evaluation.predictive is not None and evaluation.predictive.is_discrete
-    if evaluation.split.valid_rows >= FEWEST_INTERPRETED and not is_count:
+    is_interpreted = not is_count and not _are_dependent(evaluation)
+    if evaluation.split.valid_rows >= FEWEST_INTERPRETED and is_interpreted:
         yield "pit_interpretation", plots.pit_interpretation(interpret_pit(pit))
     else:
         title = f"PIT histogram of {label}"
         yield "pit_histogram", figure_of(plots.pit_histogram(pit, weights=weights, title=title))
+
+
+def _are_dependent(evaluation: Evaluation) -> bool:
+    return not {DEPENDENT_BLOCKS, ROW_CORRELATION}.isdisjoint(evaluation.metrics)
 
 
 def _local_reliability(evaluation: Evaluation) -> Figure:
@@ -131,9 +137,13 @@ def _cce_by_slice(evaluation: Evaluation) -> Figure:
 
 
 def slice_readings(evaluation: Evaluation) -> tuple[dict[str, GroupReading], dict[str, float]]:
-    """What PIT values say of each slice of 30 rows or more, by slice column and value in two lines, and q-values."""
+    """What PIT values say of each slice of 30 rows or more, by slice column and value in two lines, and q-values.
+
+    Nothing of rows that depend on each other, for which intervals of independent rows are too short. Q-values of a
+    version that all tests together do not contradict are 1, as its page names no fault of a part.
+    """
     scores = evaluation.valid_scores
-    if "pit" not in scores:
+    if "pit" not in scores or _are_dependent(evaluation):
         return {}, {}
     groups: dict[str, Array] = {}
     for column in dict.fromkeys(evaluation.slices["slice"]):
@@ -142,7 +152,8 @@ def slice_readings(evaluation: Evaluation) -> tuple[dict[str, GroupReading], dic
             groups |= {f"{column}\n{value}": np.flatnonzero(codes == code) for code, value in enumerate(values)}
     large = {name: rows for name, rows in groups.items() if len(rows) >= FEWEST_ROWS}
     members = None if evaluation.predictive is None else evaluation.predictive.members
-    return group_readings(scores["pit"].to_numpy(float), large, members=members)
+    readings, q_values = group_readings(scores["pit"].to_numpy(float), large, members=members)
+    return readings, q_values if evaluation.verdict.is_wrong else dict.fromkeys(q_values, 1.0)
 
 
 def versions_figure(metrics: Mapping[str, Mapping[str, MetricValue]]) -> Figure:

@@ -22,6 +22,7 @@ from congruence.kernels.conditional_calibration.regions import calibration_by_gr
 from congruence.kernels.distributions import Gamma, NegativeBinomial, Normal, Poisson, Samples
 from congruence.kernels.marginal_calibration import actual_over_expected
 from congruence.kernels.pit import pit_scores, pit_values
+from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.mlflow import runs
@@ -495,6 +496,41 @@ def test_slices_have_the_intervals_of_their_own_rows(counted: Any) -> None:
     low = readings["half\nlow"]
     assert low.rows == int(np.sum(counted.scores["half"] == "low"))
     assert low.factor_interval[0] < low.factor < low.factor_interval[1]
+
+
+def test_figures_of_rows_that_depend_on_each_other_name_no_fault() -> None:
+    """The title of the PIT histogram, by a test of independent rows, named a fault of 6 of 12 such right versions."""
+    rng = np.random.default_rng(8)
+    groups = np.repeat(np.arange(12), 25)
+    y = np.sqrt(0.5) * (rng.normal(size=12)[groups] + rng.normal(size=300))
+    frame = pd.DataFrame({"x": rng.normal(size=300), "half": np.repeat(["low", "high"], 150)})
+    asked = {"slices": ["half"], "metrics": ["cce", "calibration", "pit"], "progress": False}
+    law = Normal(np.zeros(300), np.ones(300))
+    found = congruence.evaluate(frame, y, law, groups=groups, **asked).evaluation
+    assert found.verdict.state == "no fault found"
+    assert slice_readings(found) == ({}, {})
+    assert "pit_interpretation" not in {name for name, _ in evaluation_figures(found)}
+    assert interpret_pit(law.cdf(y)).verdict.findings, "what the title said"
+
+
+def test_a_figure_of_slices_blames_none_of_a_version_that_is_not_wrong() -> None:
+    """One of twenty slices is certain by itself (q = .013), and the version not wrong by all tests together."""
+    rng = np.random.default_rng(3)
+    y, part = rng.normal(size=900), np.arange(900) % 20
+    y[part == 0] += 0.45
+    frame = pd.DataFrame({"x": rng.normal(size=900), "part": [f"p{each}" for each in part]})
+    found = congruence.evaluate(
+        frame,
+        y,
+        Normal(np.zeros(900), np.ones(900)),
+        slices=["part"],
+        metrics=["cce", "calibration", "pit"],
+        progress=False,
+    ).evaluation
+    readings, q_values = slice_readings(found)
+    assert found.verdict.state == "no fault found"
+    assert min(reading.p_value for reading in readings.values()) < 0.01
+    assert set(q_values.values()) == {1.0}
 
 
 def test_slices_of_few_members_are_read_as_the_distribution_they_are_drawn_from() -> None:
