@@ -38,6 +38,10 @@ _LEVELS = ndtr(_SCORES)
 _SHARES = np.exp(-0.5 * _SCORES**2) / np.exp(-0.5 * _SCORES**2).sum()
 
 
+class EqualPredictionsError(InvalidInputError):
+    """Most predictions are equal, as far as a kernel knows them: their median distance is no scale."""
+
+
 @dataclass(frozen=True)
 class PredictionKernel(ABC):
     """exp(-scale d^exponent) with d the Euclidean distance of the coordinates that a subclass gives; k_P(p, p) = 1.
@@ -91,7 +95,7 @@ class PredictionKernel(ABC):
         """Return the kernel with the scale filled in that it reads off the data.
 
         Raises:
-            InvalidInputError: scale is None and most predictions are equal.
+            EqualPredictionsError: scale is None and most predictions are equal.
         """
         if self.scale is not None:
             return self
@@ -101,7 +105,7 @@ class PredictionKernel(ABC):
         distances = self.distances(rows, rows)[np.triu_indices(len(rows), k=1)]
         median = float(np.median(distances)) if len(distances) else 0.0
         if not median > 0:
-            raise InvalidInputError(
+            raise EqualPredictionsError(
                 f"{type(self).__name__}: the median distance between predictions is 0, so scale=None is not defined; "
                 "give a scale"
             )

@@ -256,6 +256,13 @@ def test_every_family_has_coverage_and_width_at_four_levels(law: Distribution) -
     assert widths[-1] > 0.0
 
 
+@pytest.mark.parametrize("rate", [0.001 * np.exp(0.05 * X[:, 0]), 2.0 + 1e-9 * X[:, 0], np.full(ROWS, 0.5)])
+def test_counts_whose_rates_hardly_differ_have_a_kernel_calibration_error(rate: np.ndarray) -> None:
+    """Their quantiles are the same, though their means are not: the version failed for want of a median distance."""
+    found = Rows({}, stream(0, "counts").poisson(np.maximum(rate, 0.2)).astype(float), Poisson(rate)).kernel_calibration
+    assert 0.0 < found["skce_p_value"] <= 1.0
+
+
 @pytest.mark.parametrize(("rows", "groups"), [(20, 0), (50, 0), (60, 20)])
 def test_intervals_of_coverage_hold_the_level_where_every_target_lies_inside(rows: int, groups: int) -> None:
     """Nothing varies then, and the interval was [1, 1]: of 20 rows .64 of the intervals held .95."""

@@ -17,7 +17,11 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.kernel_calibration.estimators import asymptotic_test, pair_estimate
 from congruence.kernels.kernel_calibration.pairs import pair_terms
-from congruence.kernels.kernel_calibration.prediction_kernels import MaximumMeanDiscrepancy, Wasserstein
+from congruence.kernels.kernel_calibration.prediction_kernels import (
+    EqualPredictionsError,
+    MaximumMeanDiscrepancy,
+    Wasserstein,
+)
 from congruence.kernels.marginal_calibration import has_total
 from congruence.kernels.resampling import mean_of
 from congruence.kernels.rng import stream
@@ -287,12 +291,12 @@ class Rows:
         some = self[draw.permutation(len(self.targets))[:PAIRED_ROWS]]
         law, blocks, weights = some.predictive, some.found.blocks, some.weights
         with step("kernel calibration error", 2, "parts") as advance:
-            _, counts = np.unique(np.column_stack([law.mean(), law.std()]), axis=0, return_counts=True)
-            # Where most predictions are the same one, their median distance is 0 and any scale will do.
-            scale = None if np.sum((counts / len(law)) ** 2) < 0.4 else 1.0
             has_spread = self.is_scalar and bool(np.isfinite(law.std()).all())
-            kernel = Wasserstein(scale) if has_spread else MaximumMeanDiscrepancy(scale)
-            terms = pair_terms(law, some.targets, kernel)  # the quantiles of a mixture cost more than what follows
+            kernel = Wasserstein(None) if has_spread else MaximumMeanDiscrepancy(None)
+            try:
+                terms = pair_terms(law, some.targets, kernel)  # the quantiles of a mixture cost more than what follows
+            except EqualPredictionsError:  # where most predictions are the same one, any scale will do
+                terms = pair_terms(law, some.targets, replace(kernel, scale=1.0))
             advance(1)
             if blocks is not None and blocks.count < FEWEST_BLOCKS:
                 estimate, p_value = pair_estimate(terms, reach=REACH), float("nan")
