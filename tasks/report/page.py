@@ -67,6 +67,7 @@ def page_data(evaluation: Evaluation) -> dict[str, Any]:
     pit = np.histogram(scores["pit"].to_numpy(float), 20, (0.0, 1.0))[0].tolist() if "pit" in scores else []
     return {
         "title": evaluation.model.label,
+        "wrong": evaluation.verdict.is_wrong,
         "rows": {"split": evaluation.split.rows, "valid": evaluation.split.valid_rows, "shown": len(chosen)},
         "numbers": rows.tolist(),
         "keys": [str(key)[:LETTERS] for key in scores["key"].iloc[chosen].tolist()],

@@ -533,6 +533,30 @@ def test_a_figure_of_slices_blames_none_of_a_version_that_is_not_wrong() -> None
     assert set(q_values.values()) == {1.0}
 
 
+def test_no_line_and_no_bin_is_marked_of_counts_in_which_no_fault_is_found() -> None:
+    """Of right counts a page marked one of eight shares as "outside" in .24 to .37 of splits, and 1 of 20 bins."""
+    rng = np.random.default_rng(5)
+    rate = 5.0 * np.exp(0.3 * rng.normal(size=300))
+    y = rng.poisson(rate).astype(float)
+    frame, asked = (
+        pd.DataFrame({"x": rng.normal(size=300)}),
+        {"metrics": ["cce", "calibration", "pit"], "progress": False},
+    )
+    found = congruence.evaluate(frame, y, Poisson(rate), **asked).evaluation
+    fit = found.count_fit
+    assert fit is not None
+    assert any(not each.low <= each.observed <= each.high for each in fit.shares)
+    assert found.verdict.state == "no fault found"
+    page = evaluation_report(found)
+    assert not Page(page).data["wrong"]
+    assert "outside</span>" not in page
+    assert "Orange squares" not in page
+    wrong = evaluation_report(congruence.evaluate(frame, y, Poisson(2.0 * rate), **asked).evaluation)
+    assert Page(wrong).data["wrong"]
+    assert "outside</span>" in wrong
+    assert "Orange squares" in wrong
+
+
 def test_slices_of_few_members_are_read_as_the_distribution_they_are_drawn_from() -> None:
     """Five members whose spread is half of what is needed: their ranks alone say 1.5."""
     rng = np.random.default_rng(4)
