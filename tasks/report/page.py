@@ -53,7 +53,7 @@ def page_data(evaluation: Evaluation) -> dict[str, Any]:
     columns = [number_column(name, scores[name].iloc[chosen].to_numpy(float), label)
                for name, label in column_labels().items()
                if name in scores]  # fmt: skip
-    columns += _calibration(scores, chosen)
+    columns += _calibration(scores, chosen, is_wrong=evaluation.verdict.is_wrong)
     for name in [REGION, *evaluation.slice_names]:
         if name in scores:
             codes, values = slice_groups(scores[name])
@@ -91,8 +91,8 @@ def _room(evaluation: Evaluation) -> int:
     return int(min(MOST_ROWS, BUDGET // (16 * (columns + plane) // 3 + 24)))
 
 
-def _calibration(scores: pd.DataFrame, chosen: Array) -> list[dict[str, Any]]:
-    """The smoothed scores around each row, the strongest of them, and the fault by its name."""
+def _calibration(scores: pd.DataFrame, chosen: Array, *, is_wrong: bool) -> list[dict[str, Any]]:
+    """The smoothed scores around each row, the strongest of them, and of a wrong version the fault by its name."""
     orders = [f"calibration_{order}" for order in ORDERS]
     if not set(orders) <= set(scores.columns):
         return []
@@ -101,7 +101,7 @@ def _calibration(scores: pd.DataFrame, chosen: Array) -> list[dict[str, Any]]:
     found = [number_column(*each) for each in zip(orders, around.T, labels, strict=True)]
     strongest = np.nanmax(np.abs(around), axis=1) if len(around) else np.empty(0)
     found.append(number_column(EVIDENCE, strongest, "strength of evidence (in SD)"))
-    if "calibration_fault" in scores:
+    if is_wrong and "calibration_fault" in scores:
         names = ["", *(short_name(order, sign) for order in ORDERS for sign in (1.0, -1.0))]
         of = pd.Index(ORDERS).get_indexer(pd.Index(scores["calibration_fault"].iloc[chosen]))
         sign = around[np.arange(len(of)), of] > 0.0

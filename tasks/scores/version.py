@@ -133,9 +133,11 @@ def score_version(
     provenance, seconds = _provenance(seed, encoder, measurement), measurement.seconds
     if wrong is not None and wrong.p_value is not None:
         summary[PLACES_P_VALUE] = MetricValue(wrong.p_value)
-    one = verdict_of(summary).p_value
-    if one is not None:
-        summary[P_VALUE] = MetricValue(one)
+    verdict = verdict_of(summary)
+    if verdict.p_value is not None:
+        summary[P_VALUE] = MetricValue(verdict.p_value)
+        if "cce_significant_share" in summary and not verdict.is_wrong:
+            summary["cce_significant_share"] = MetricValue(0.0)
     if wrong is not None:
         wrong = wrong.noting(remarks(summary, given))
     known = measurement.result.uncertainty

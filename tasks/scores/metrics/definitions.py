@@ -314,7 +314,8 @@ DEFINITIONS: tuple[Metric, ...] = (
     Metric(
         "cce_significant_share", "share with a fault around",
         "Share of points whose smoothed error a version that is true everywhere would not show (false discovery "
-        "rate 5 %). Neighbours share their targets: a point next to a wrong region may be among them.",
+        "rate 5 %); 0 where all tests together find no fault. Neighbours share their targets: a point next to a wrong "
+        "region may be among them.",
         unit=SHARE, better="lower", group="Distance", asked="congruence_test", measured=True,
     ),
     Metric(
