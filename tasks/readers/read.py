@@ -243,8 +243,14 @@ _OWN = "log it with log_predictive_model and a function of the frame that return
 
 
 def unknown(output: Any, rows: int, model: Any = None) -> UnreadableOutputError:
-    """What was found (class, shape or columns, attributes), and three ways to say how it is read."""
+    """What was found (class, shape or columns, attributes), and three ways to say how it is read.
+
+    Of a table or an array that has another number of rows, that alone: no way of reading helps.
+    """
     found, ways = _described(output, rows, model)
+    shape = None if isinstance(output, (Mapping, tuple)) else _shape(output)
+    if shape and rows not in shape and (hasattr(output, "iloc") or _is_numeric(output)):
+        return UnreadableOutputError(f"{found}; it has {shape[0]} rows for {rows} input rows and must have one each")
     listed = "; ".join(f"({number}) {way}" for number, way in enumerate(ways[:3], 1))
     return UnreadableOutputError(f"{found}; no family is known for it. Say what it is: {listed}")
 

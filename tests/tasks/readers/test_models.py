@@ -320,6 +320,16 @@ def test_one_quantile_is_no_law_and_a_mean_without_a_law_is_named() -> None:
             output_of(model, ASKED, method)
 
 
+@pytest.mark.parametrize(
+    "output",
+    [np.ones(7), np.ones((7, 20)), pd.DataFrame({"mean": np.ones(7), "std": 1.0}), pd.Series(np.ones(7))],
+    ids=["one", "draws", "frame", "series"],
+)
+def test_an_answer_of_another_length_is_named_as_such(output: Any) -> None:
+    with pytest.raises(UnreadableOutputError, match=r"it has 7 rows for 9 input rows and must have one each$"):
+        read_output(output, 9)
+
+
 ROWS = pd.DataFrame({"a": [0.5, 1.0, 2.0, 3.5, 4.0], "b": [0.7, 1.5, 1.0, 2.0, 0.9]})
 A, B = ROWS["a"].to_numpy(), ROWS["b"].to_numpy()
 FIVE = [0.05, 0.25, 0.5, 0.75, 0.95]
