@@ -24,9 +24,11 @@ from congruence.flows.operations.columns import (
     may_name_rows,
 )
 from congruence.tasks.data.sources import first_rows
+from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.columns import VARIANCES, numbered_draws, predicted_columns
 from congruence.tasks.runtime.errors import SettingsError
 
+_OF_ERROR = 200  # letters in a comment; `congruence validate` says all
 _VERSIONS = ("model_version", "version", "model", "model_id", "model_name", "scored_by")
 
 
@@ -113,8 +115,9 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
             return facts
         rest = row.drop(columns=[name for name in (target, *TARGET_NAMES) if name in row.columns])
         facts = replace(facts, reads=model.predict(rest).family)
-    except ContractError:  # `congruence validate` says why
-        return facts
+    except ContractError as error:
+        unread = isinstance(error.__cause__, UnreadableOutputError)
+        return facts if unread else replace(facts, refused=" ".join(str(error).split())[:_OF_ERROR])
     if facts.has_signature:
         return facts
     for name in rest.columns:
@@ -153,6 +156,9 @@ def _entry(model: ModelFacts, given: Sequence[str]) -> tuple[str, str | dict[str
         said = "its own metadata say how it is read"
     elif model.asked_by or model.reads:
         said = f"read from {model.asked_by}" if model.asked_by else f"its answer is read as {model.reads}"
+        said += f"; asked for a row: {model.refused}" if model.refused else ""
+    elif model.refused:  # no word on columns that nobody has seen
+        said = f"asked for a row: {model.refused}"
     else:
         entry["predictions"] = {"family": "normal", "columns": {"loc": "mu", "scale": "sigma"}}
         gives = f"; it gives {', '.join(model.outputs)}" if model.outputs else ""
@@ -241,5 +247,5 @@ def relative_address(data: str, output: Path) -> str:
 
 def in_yaml(value: Any) -> str:
     """One YAML value on one line."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000)
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000, sort_keys=False)
     return text.removesuffix("...\n").strip()

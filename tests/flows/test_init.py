@@ -199,18 +199,25 @@ def test_several_models_are_asked_for_a_row_each_and_written_as_entries(tmp_path
         def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
             return pd.DataFrame({"this": model_input["area"], "that": 1.0})
 
-    for name, model in (("formula", Formula()), ("guessed", Guessed())):
+    class Lacking(mlflow.pyfunc.PythonModel):
+        def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
+            return pd.DataFrame({"mean": model_input["floors"], "std": 1.0})
+
+    for name, model in (("formula", Formula()), ("guessed", Guessed()), ("lacking", Lacking())):
         mlflow.pyfunc.log_model(name=name, python_model=model, registered_model_name=name, pip_requirements=["numpy"])
     log_predictive_model(lambda rows: Normal(rows["area"], 1.0), name="own", input_example=data[["area"]].head(),
                          registered_model_name="own")  # fmt: skip
-    text = written(tmp_path, data, model=["formula", "own", "guessed"]).read_text()
+    text = written(tmp_path, data, model=["formula", "own", "guessed", "lacking"]).read_text()
     found = load_settings(tmp_path / "evaluation.yaml")
-    assert found.models == ["formula", "own", "guessed"]
+    assert found.models == ["formula", "own", "guessed", "lacking"]
     assert found.splits[0].model_input_columns == ["area", "city"], "what the formula fails without"
     assert found.entry_of("formula").model_inputs is None
     assert "- own    # its own metadata say how it is read" in text
     assert "# its answer is read as normal" in text
     assert found.entry_of("guessed").predictions is not None
+    assert "- {uri: guessed, predictions: {family: normal, columns: " in text
+    assert "- lacking    # asked for a row: lacking/1: predict failed on rows 0 to 0: KeyError: 'floors'\n" in text
+    assert found.entry_of("lacking").predictions is None, "its columns are not known"
     assert "check: how it is read is a guess" in text
 
 
