@@ -49,7 +49,7 @@ def walked(call: Callable[[], object]) -> set[str]:
 def test_from_the_command_to_a_logged_run(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("congruence.flows.cli.options.embed_servers", lambda folder: folder)
+    monkeypatch.setattr("congruence.flows.cli.options.embed_servers", lambda folder, writes=True: folder)
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"x": rng.standard_normal(ROWS)})
     rows.assign(y=rows["x"] + rng.standard_normal(ROWS)).to_csv(home / "rows.csv", index=False)

@@ -473,6 +473,7 @@ def test_a_run_of_a_former_release_is_found_and_read(evaluation, settings, clien
             if value is not None:
                 client.log_metric(former, name + suffix, value)
     client.log_metric(former, "seconds_solve", 1.0)
+    client.log_text(former, "", "report.html")
     client.set_terminated(former)
     client.delete_run(run_id)
     assert find_evaluation(identity, settings) == former
