@@ -21,10 +21,9 @@ from rich.text import Text
 
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.runtime.lines import LINE_SECONDS, LOGGER, Advance, Lines, is_json
-from congruence.tasks.scores.correction import percent
 from congruence.tasks.scores.evaluation import PROPER, ranked
 from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.sentences.calibration import probability, significant
+from congruence.tasks.sentences.calibration import gain_in_percent, probability, significant
 
 LOG_WIDTH = 160
 """Characters of a line where standard output is no terminal."""
@@ -232,7 +231,7 @@ def _number(outcome: VersionOutcome, name: str) -> str:
     if metric is None:
         return MISSING.get(name, "–")
     if name == "crps_skill":
-        return percent(metric.value)
+        return gain_in_percent(metric.value)
     if name != "cce_expected" or metric.low is None or metric.high is None:
         return significant(metric.value)
     return f"{significant(metric.value)} [{significant(metric.low)}, {significant(metric.high)}]"

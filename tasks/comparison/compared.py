@@ -12,17 +12,10 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.verdict import Verdict
-from congruence.tasks.scores.correction import advice_of
-from congruence.tasks.scores.evaluation import (
-    Columns,
-    Evaluation,
-    MetricValue,
-    SplitSummary,
-    WrongPlace,
-    verdict_of,
-)
+from congruence.tasks.scores.evaluation import Columns, Evaluation, MetricValue, SplitSummary, advice_of, verdict_of
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
 from congruence.tasks.scores.points import dependence_of
+from congruence.tasks.sentences.findings import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion
 
 _ALL = slice(None)

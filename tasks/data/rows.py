@@ -22,7 +22,7 @@ from congruence.tasks.data.inputs import InputColumns
 from congruence.tasks.data.locations import ContentDigest, as_numbers, is_text
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SplitSource
-from congruence.tasks.encoders.base import Moments
+from congruence.tasks.encoders.loading import Moments
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.files import whole_file
 

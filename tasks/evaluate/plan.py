@@ -20,8 +20,8 @@ from congruence.kernels.verdict import Verdict
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.encoders.base import Encoder, statistics
-from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity
+from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity, statistics
 from congruence.tasks.evaluate.stored import opened, with_stored
 from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries
 from congruence.tasks.mlflow.identity import Conditions, EvaluationIdentity, finished_evaluations

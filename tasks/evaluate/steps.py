@@ -21,8 +21,7 @@ from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import require_few_invalid
-from congruence.tasks.encoders.base import FeatureEncoder
-from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.encoders.loading import FeatureEncoder, asking_encoder
 from congruence.tasks.evaluate.embed import decode_threads, embed_shards, find_batch_size
 from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
@@ -371,7 +370,7 @@ def _score(
 ) -> VersionOutcome:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
     from congruence.tasks.mlflow.evaluations import log_evaluation  # draws, and is not loaded in the flow's process
-    from congruence.tasks.runtime.memory import give_back
+    from congruence.tasks.runtime.files import give_back
     from congruence.tasks.scores.version import score_version
 
     rows, kept, version, run_id = piece

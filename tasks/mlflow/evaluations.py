@@ -58,8 +58,7 @@ from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.runtime.errors import mask_secrets, mask_text
-from congruence.tasks.scores.correction import advice_of
-from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue
+from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue, advice_of
 from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown, version_columns
 from congruence.tasks.sentences.calibration import capital
 from congruence.tasks.settings.sections import TrackingSettings

@@ -23,8 +23,9 @@ from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.data.settings import STORED_ROWS
 from congruence.tasks.mlflow.connection import all_pages, connect, list_page, with_retries
 from congruence.tasks.runtime.files import digest_of
-from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, WrongPlace, metric_list_digest
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, metric_list_digest
 from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name, metric_of, shown
+from congruence.tasks.sentences.findings import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 PREFIX = "congruence."

@@ -20,7 +20,7 @@ from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.contract.reading import spec_distribution
 from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
-from congruence.tasks.encoders.base import FeatureEncoder
+from congruence.tasks.encoders.loading import FeatureEncoder
 from congruence.tasks.readers.base import UnreadableOutputError, as_array, kinds
 from congruence.tasks.readers.read import final, known, output_of, read_output
 

@@ -13,7 +13,7 @@ from congruence.kernels.arrays import Array, mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.data.settings import SampleDesign, SplitSettings
-from congruence.tasks.encoders.base import FeatureEncoder, Moments, statistics
+from congruence.tasks.encoders.loading import FeatureEncoder, Moments, statistics
 from congruence.tasks.notebook.rows import MemoryRows, MemorySplit
 from congruence.tasks.scores.metrics.registry import is_taken
 from congruence.tasks.scores.points import MOST_VALUES

@@ -9,24 +9,24 @@ evaluation draws of itself is in ``evaluation``, which alone needs more than the
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from congruence.tasks.plots.calibration import congruence_histogram as congruence_histogram
+    from congruence.tasks.plots.calibration import inputs_histogram as inputs_histogram
     from congruence.tasks.plots.calibration import local_reliability as local_reliability
     from congruence.tasks.plots.calibration import pit_histogram as pit_histogram
     from congruence.tasks.plots.calibration import pit_interpretation as pit_interpretation
+    from congruence.tasks.plots.calibration import rejection_curves as rejection_curves
+    from congruence.tasks.plots.calibration import rejection_panel as rejection_panel
     from congruence.tasks.plots.calibration import reliability_diagram as reliability_diagram
     from congruence.tasks.plots.calibration import rootogram as rootogram
     from congruence.tasks.plots.comparison import Measured as Measured
     from congruence.tasks.plots.comparison import cce_by_slice as cce_by_slice
     from congruence.tasks.plots.comparison import versions as versions
-    from congruence.tasks.plots.errors import congruence_along as congruence_along
-    from congruence.tasks.plots.errors import congruence_histogram as congruence_histogram
-    from congruence.tasks.plots.errors import inputs_histogram as inputs_histogram
-    from congruence.tasks.plots.errors import predictions_along as predictions_along
-    from congruence.tasks.plots.errors import rejection_curves as rejection_curves
-    from congruence.tasks.plots.errors import rejection_panel as rejection_panel
+    from congruence.tasks.plots.maps import congruence_along as congruence_along
     from congruence.tasks.plots.maps import embedding_map as embedding_map
     from congruence.tasks.plots.maps import extremes as extremes
     from congruence.tasks.plots.maps import fault_map as fault_map
     from congruence.tasks.plots.maps import order_maps as order_maps
+    from congruence.tasks.plots.maps import predictions_along as predictions_along
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

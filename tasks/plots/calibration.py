@@ -1,22 +1,40 @@
-"""Calibration: predicted quantiles and what falls below them, PIT values, counts, and the interpreter's reading."""
+"""A version over all rows: reliability, PIT values, counts, CCE, and what withholding rows gains."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from congruence.kernels.arrays import effective_rows, require_weights
+from congruence.kernels.arrays import Array, effective_rows, require_weights
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
+from congruence.kernels.engine.results import ExpectedCongruence
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.marginal_calibration import CountFrequencies, calibration_error_of_pit, reliability_curve
 from congruence.kernels.pit import require_pit
 from congruence.kernels.pit_interpreter.interpretation import Interpretation
+from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.plots.maps import show_image
-from congruence.tasks.plots.style import BLUE, GREEN, INK, MUTED, ORANGE, RED, dress, dressed, figure_or_new, legend
+from congruence.tasks.plots.style import (
+    BLUE,
+    FLOOR_LABEL,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    RED,
+    Errors,
+    dress,
+    dressed,
+    errors_of,
+    figure_or_new,
+    legend,
+)
 from congruence.tasks.sentences.calibration import interpretation_sentence
 
 _ASKED = "predicted probability of an outcome at most this high"
@@ -213,3 +231,158 @@ def pit_interpretation(interpretation: Interpretation, *, figure: Figure | None 
     lines = textwrap.wrap(sentence, _TITLE_WIDTH, max_lines=_TITLE_LINES, placeholder=" ...")
     figure.suptitle("\n".join(lines), fontsize=11, color=INK)
     return figure
+
+
+SHOWN_SHARE = 0.9
+"""Of the rows, in ``risk_coverage``: the last few are noise."""
+
+_LINES = (BLUE, ORANGE, GREEN)
+
+_BY_CCE = "highest CCE first"
+
+
+def congruence_histogram(
+    result: Errors,
+    *,
+    expected: ExpectedCongruence | None = None,
+    bins: int = 50,
+    title: str = "CCE",
+    axes: Axes | None = None,
+) -> Axes:
+    """Histogram of CCE over the points, its mean, and the band in which the mean of a true version would lie.
+
+    The noise floor of a point is the root mean square of what a true version would score there, so a true version's CCE
+    is spread around it.
+
+    Args:
+        result: CCE at m points, or its table.
+        expected: of the mean if the version were true, as ``CongruenceResult.band`` has it.
+        bins: of the histogram.
+        title: of the picture.
+        axes: to draw on; by default those of a new figure.
+
+    Raises:
+        InvalidInputError: neither a result nor a table with its columns.
+    """
+    cce, floor = errors_of(result)
+    edges = np.linspace(0.0, max(float(np.quantile(cce, 0.999)), float(floor.max())) * 1.02 or 1.0, bins + 1)
+    axes = dressed(axes, title, "CCE at a point, in the unit-free distance of the protocol", "share of points")
+    axes.stairs(_shares(cce, edges), edges, fill=True, color=BLUE, alpha=0.75, label="this version")
+    axes.stairs(_shares(floor, edges), edges, color=GREEN, linewidth=1.6, label=FLOOR_LABEL)
+    axes.axvline(float(cce.mean()), color=INK, linewidth=1.2, label=f"mean CCE {cce.mean():.4g}")
+    if expected is not None:
+        label = f"mean of a true version {expected.mean:.3g} [{expected.low:.3g}, {expected.high:.3g}]"
+        axes.axvspan(expected.low, expected.high, color=GREEN, alpha=0.25, label=label)
+    axes.set_xlim(0.0, edges[-1])
+    legend(axes)
+    return axes
+
+
+def inputs_histogram(
+    result: Errors,
+    threshold: float | None = None,
+    *,
+    bins: int = 40,
+    title: str = "CCE of the inputs",
+    axes: Axes | None = None,
+) -> Axes:
+    """Histograms of CCE and of the noise floor over unlabelled inputs, and the threshold above which to withhold them.
+
+    Args:
+        result: CCE at m inputs (``query``), or its table.
+        threshold: above which inputs are withheld, if any.
+        bins: of the histogram.
+        title: of the picture.
+        axes: to draw on; by default those of a new figure.
+
+    Raises:
+        InvalidInputError: neither a result nor a table with its columns.
+    """
+    cce, floor = errors_of(result)
+    largest = max(float(np.max(cce)), float(np.max(floor)))
+    edges = np.linspace(0.0, largest * 1.02 or 1.0, bins + 1).tolist()
+    axes = dressed(axes, title, "CCE of an input, in the unit-free distance of the protocol", "number of inputs")
+    axes.hist(cce, edges, color=BLUE, alpha=0.75, label="CCE")
+    axes.hist(floor, edges, color=GREEN, histtype="step", linewidth=1.6, label=FLOOR_LABEL)
+    if threshold is not None:
+        axes.axvline(threshold, color=RED, linewidth=1.6, label=f"withhold above {threshold:.4g}")
+    legend(axes)
+    return axes
+
+
+def _shares(values: Array, edges: Array) -> Array:
+    """The share of the values in each bin; those beyond the last edge are in the last bin."""
+    return np.asarray(np.histogram(np.minimum(values, edges[-1]), edges)[0] / len(values))
+
+
+def rejection_curves(
+    curves: Mapping[str, RejectionCurve], *, criterion: str = "CCE", figure: Figure | None = None
+) -> Figure:
+    """One ``rejection_panel`` a curve, side by side.
+
+    Args:
+        curves: by what each loss is called, such as "mean CRPS".
+        criterion: what the points are withheld by, for the title.
+        figure: to draw on; by default a new one.
+
+    Raises:
+        InvalidInputError: there are none.
+    """
+    if not curves:
+        raise InvalidInputError("curves: there are none; give a rejection_curve(cce, loss) by the name of its loss")
+    figure = figure_or_new(figure, 3.4 * len(curves), 3.4)
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axes, (loss, curve) in zip(panels, curves.items(), strict=True):
+        _draw(axes, {_BY_CCE: curve}, loss)
+    legend(panels[0])
+    figure.suptitle(f"Withholding by {criterion}", x=0.01, ha="left", fontsize=11, fontweight="bold")
+    return figure
+
+
+def rejection_panel(
+    curve: RejectionCurve, loss: str = "mean loss", *, title: str = "", axes: Axes | None = None
+) -> Axes:
+    """Mean loss of the kept points against the share withheld, highest CCE first, and under random rejection.
+
+    Args:
+        curve: from ``rejection_curve(criterion, loss)``.
+        loss: what the loss is called.
+        title: of the picture.
+        axes: to draw on; by default those of a new figure.
+    """
+    axes = dressed(axes, "", "", "", width=3.4, height=3.4)
+    _draw(axes, {_BY_CCE: curve}, loss, title)
+    legend(axes)
+    return axes
+
+
+def risk_coverage(curves: Mapping[str, Mapping[str, RejectionCurve]]) -> Figure:
+    """Mean loss of the rows that stay against the share withheld, one panel a loss, one line a way of withholding.
+
+    Args:
+        curves: by loss, then by what is withheld first.
+    """
+    figure = figure_or_new(None, 3.4 * len(curves), 3.8)
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axes, (loss, by_criterion) in zip(panels, curves.items(), strict=True):
+        _draw(axes, by_criterion, f"mean {loss}", most=SHOWN_SHARE)
+        legend(axes)
+    figure.suptitle("Withholding on the labelled split, each row judged without its own target", x=0.01, ha="left")
+    return figure
+
+
+def _draw(axes: Axes, curves: Mapping[str, RejectionCurve], loss: str, title: str = "", *, most: float = 1.0) -> None:
+    """Curves of one loss by what is withheld first, up to the share ``most``, and the band of withholding at random."""
+    dress(axes, title, "share of rows withheld", f"{loss} of the rest")
+    first = next(iter(curves.values()))
+    shown = first.withheld <= most
+    low, high = first.random_low[shown], first.random_high[shown]
+    axes.fill_between(first.withheld[shown], low, high, color=MUTED, alpha=0.2, linewidth=0)
+    axes.axhline(first.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="at random (95 % band)")
+    for (name, curve), colour in zip(curves.items(), cycle(_LINES)):
+        axes.plot(curve.withheld[shown], curve.kept_loss[shown], color=colour, linewidth=2, label=name)
+    axes.set_xlim(0, most)
+    middle = shown & (first.withheld <= 0.95)  # the last few rows are noise and would set the scale
+    drawn = np.stack([first.random_low, first.random_high, *(curve.kept_loss for curve in curves.values())])[:, middle]
+    margin = 0.05 * (float(np.ptp(drawn)) or 1.0)
+    axes.set_ylim(float(drawn.min()) - margin, float(drawn.max()) + margin)

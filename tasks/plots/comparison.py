@@ -14,8 +14,18 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
 from congruence.kernels.engine.results import excess_over
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.plots.errors import Errors, errors_of, require_rows
-from congruence.tasks.plots.style import BLUE, GREEN, INK, MUTED, dress, figure_or_new, shorten
+from congruence.tasks.plots.style import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    Errors,
+    dress,
+    errors_of,
+    figure_or_new,
+    require_rows,
+    shorten,
+)
 
 SLICES = 20
 FEWEST_ROWS = 30  # for an interval of the shift and of the factor to say something

@@ -18,10 +18,9 @@ from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks import plots
 from congruence.tasks.plots.comparison import FEWEST_ROWS, SLICES, Measured, Slice, slice_panels
-from congruence.tasks.plots.errors import IMAGES, extreme_points
 from congruence.tasks.plots.maps import caption, image_strips
-from congruence.tasks.plots.style import figure_of, shorten
-from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, ROW_CORRELATION, Evaluation, MetricValue
+from congruence.tasks.plots.style import IMAGES, extreme_points, figure_of, shorten
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import BAND
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
 from congruence.tasks.scores.reading import FEWEST_INTERPRETED

@@ -19,8 +19,7 @@ from congruence.kernels.verdict import Verdict
 from congruence.tasks.encoders.loading import what_it_knows
 from congruence.tasks.report.page import SLICE, page_data, records, render
 from congruence.tasks.runtime.errors import mask_secrets
-from congruence.tasks.scores.correction import Advice, advise
-from congruence.tasks.scores.evaluation import Evaluation, MetricValue, Segment
+from congruence.tasks.scores.evaluation import Advice, Evaluation, MetricValue, advise
 from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, REGION, metric_of
 from congruence.tasks.scores.reading import FEWEST_ROWS
@@ -32,6 +31,7 @@ from congruence.tasks.sentences.calibration import (
     share_of,
     significant,
 )
+from congruence.tasks.sentences.findings import Segment
 
 _PERCENT = 0.02
 FEWEST = 10

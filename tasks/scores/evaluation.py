@@ -1,6 +1,7 @@
 """The result of evaluating one model version on one split: what every plot, report, log and comparison reads.
 
-Its numbers, and what is wrong with the version.
+Its numbers, what is wrong with the version, and what to do with it: use it, recalibrate it, change the model, bring
+more rows, or name what they share.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
-from congruence.kernels.verdict import Verdict
+from congruence.kernels.verdict import NOT_JUDGED, Verdict
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
-from congruence.tasks.sentences.calibration import CorrectionPreview
+from congruence.tasks.sentences.calibration import WORTH_IT, CorrectionPreview, gain_in_percent, significant
 from congruence.tasks.sentences.counts import CountFit
-from congruence.tasks.sentences.findings import Finding
+from congruence.tasks.sentences.findings import Segment, WrongPlace
 from congruence.tasks.settings.sections import ModelVersion
 
 if TYPE_CHECKING:
@@ -272,55 +273,6 @@ def ranked(versions: Iterable[T], metrics_of: Callable[[T], Mapping[str, MetricV
 
 
 @dataclass(frozen=True)
-class WrongPlace:
-    """A slice, region or target that is named wrong: how many rows it has, and the fault in words."""
-
-    place: str
-    rows: int
-    fault: str
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A range of features in which the version is wrong.
-
-    Attributes:
-        name: "age up to 30, area from 3".
-        finding: what is wrong there, by rows that had no part in where its ends lie (``FoundSegment.judged_by``).
-        p_value: of the whole search.
-        excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
-        ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
-        places: the slices or regions, and the other segments, that lie in it, by name.
-    """
-
-    name: str
-    finding: Finding
-    p_value: float
-    excess: float
-    ranges: tuple[tuple[str, float, float], ...] = ()
-    places: tuple[str, ...] = ()
-
-    @property
-    def place(self) -> str:
-        """The slice that it is, if it is one: "area c"."""
-        return self.lies_in[0] if len(self.ranges) == 1 and self.lies_in else ""
-
-    @property
-    def lies_in(self) -> tuple[str, ...]:
-        """The slices that hold it: ("area c",) of "area is c, age up to 30"."""
-        named = [(*column.partition(" = "), low) for column, low, _ in self.ranges]
-        return tuple(f"{column} {word}" for column, equals, word, low in named if equals and low > 0.0)
-
-    def repeats(self, place: Finding) -> bool:
-        """Whether it is a slice, or all of a region, that is named with its fault, or a part of one with the same."""
-        name = place.place.replace(" is ", " ", 1)  # of a region: "area is c"
-        if place.place in self.places and place.rows == self.finding.rows:  # "digit is 1", a range of whole numbers
-            return True
-        is_it = place.place == self.name or name == self.place
-        return is_it or (name in self.lies_in and self.finding.repeats(place))
-
-
-@dataclass(frozen=True)
 class WhatIsWrong:
     """The reading of one version.
 
@@ -365,3 +317,92 @@ class WhatIsWrong:
         faulty = table[table["fault"] != ""].sort_values("rows", ascending=False, kind="stable")
         columns = (faulty[name].tolist() for name in ("place", "rows", "fault"))
         return tuple(WrongPlace(str(place), int(rows), str(fault)) for place, rows, fault in zip(*columns, strict=True))
+
+
+NAME_WHAT_ROWS_SHARE = (
+    "Rows are correlated. Name in the split what they share, and evaluate again: the column that orders them (time:) "
+    "or that holds those that belong together (groups:), by whose blocks p-values and intervals then go; or that says "
+    "to which of a few large parts a row belongs (slices:), each of which then has its own faults."
+)
+
+Kind = Literal["use", "recalibrate", "change the model", "bring more rows", "name what rows share"]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, and why, with what it gains."""
+
+    kind: Kind
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """The kind, as a heading has it."""
+        return self.kind.capitalize()
+
+
+def advise(
+    verdict: Verdict, metrics: Mapping[str, MetricValue], preview: CorrectionPreview | None = None
+) -> Advice | None:
+    """What helps; None where nothing contradicts a version whose skill was not measured.
+
+    "Use" is said of a version in which no fault was found and whose CRPS is below that of the distribution of all
+    targets, beyond chance. "Recalibrate" is said where that gets a score of rows that it was not fitted on down by as
+    much as ``WORTH_IT`` beyond chance, or CRPS by as much while the fault that they show is found no more; and by that
+    better than ignoring the input.
+    """
+    if verdict.state == NOT_JUDGED:
+        if ROW_CORRELATION in metrics:  # more of them would say no more
+            return Advice("name what rows share", NAME_WHAT_ROWS_SHARE)
+        return Advice("bring more rows", f"No test was possible: {verdict.reason}.")
+    skill = metrics.get("crps_skill")
+    if not verdict.is_wrong:
+        return None if skill is None else _of_right(skill)
+    if preview is not None and preview.improves and (gain := _gain(preview)):
+        then = next((row.then for row in preview.table if row.name == "CRPS"), None)
+        without = metrics.get("crps_uncertainty")
+        if then is None or without is None or then < without.value:
+            return Advice(
+                "recalibrate", f"Do not use it as it is. On rows that the correction was not fitted on, {gain}."
+            )
+        return Advice(
+            "change the model",
+            f"Recalibrated, its CRPS would be {significant(then)}: no better than ignoring the input "
+            f"({significant(without.value)}).",
+        )
+    if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
+        return Advice("change the model", "It scores no better than ignoring the input, and no correction helps.")
+    tried = "" if preview is None else " No correction of its levels gains enough on rows that it was not fitted on."
+    return Advice("change the model", f"Do not use it as it is.{tried}")
+
+
+def advice_of(evaluation: Evaluation) -> str:
+    """What to do with an evaluated version, in a sentence or two; "" where nothing is advised."""
+    found = advise(evaluation.verdict, evaluation.metrics, evaluation.preview)
+    return "" if found is None else f"{found.words}. {found.reason}"
+
+
+def _of_right(skill: MetricValue) -> Advice:
+    low, high = (skill.value if end is None else end for end in (skill.low, skill.high))
+    if low > 0.0:
+        return Advice("use", f"Its CRPS is {gain_in_percent(skill.value)} below that of ignoring the input.")
+    if high <= 0.0:
+        return Advice("change the model", "It scores no better than ignoring the input.")
+    return Advice("bring more rows", "Whether it scores better than ignoring the input, so few rows cannot show.")
+
+
+def _gain(preview: CorrectionPreview) -> str:
+    """What a correction takes off, in words; "" where it is not worth it or another score gets worse."""
+    rows = {row.name: row for row in preview.table if row.name in WORTH_IT}
+    if any(row.is_worse for row in rows.values()):
+        return ""
+    parts, is_worth_it = [], preview.leaves_no_fault
+    if (crps := rows.get("CRPS")) is not None and (crps.is_better or preview.leaves_no_fault):
+        is_worth_it |= crps.now - crps.then >= WORTH_IT["CRPS"] * crps.now
+        share = gain_in_percent(1.0 - crps.then / crps.now) + ("" if crps.is_better else ", within chance")
+        parts.append(f"CRPS falls from {significant(crps.now)} to {significant(crps.then)} ({share})")
+    if (nll := rows.get("NLL")) is not None and nll.is_better:
+        is_worth_it |= nll.now - nll.then >= WORTH_IT["NLL"]
+        parts.append(f"NLL falls from {significant(nll.now)} to {significant(nll.then)}")
+    said = " and ".join(parts) + (", and no fault is found" if preview.leaves_no_fault else "")
+    return said if is_worth_it else ""

@@ -22,7 +22,7 @@ from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.results import BlocksInference, excess_over
 from congruence.kernels.pit import ORDERS, pit_values
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
-from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, Segment, WhatIsWrong, verdict_of
+from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, WhatIsWrong, verdict_of
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import feature_values
 from congruence.tasks.scores.rows_read import SCORES, Kind, RowsRead
@@ -36,7 +36,7 @@ from congruence.tasks.sentences.calibration import (
     no_fault,
 )
 from congruence.tasks.sentences.counts import count_clause
-from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of
+from congruence.tasks.sentences.findings import Finding, Segment, group_finding, sentences_of
 
 FEWEST_INTERPRETED = 30  # what the interpreter has been trained on
 MOST_INTERPRETED = 8

@@ -29,7 +29,7 @@ from congruence.kernels.score_parts import FEWEST_ROWS as FEWEST_HONEST
 from congruence.kernels.score_parts import recalibration_gains
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
+from congruence.tasks.scores.correction import preview, rows_to_try
 from congruence.tasks.scores.evaluation import (
     P_VALUE,
     PLACES_P_VALUE,
@@ -347,6 +347,12 @@ def _if_honest(given: Rows) -> dict[str, Array]:
             found[name] = np.full(n, np.nan)
             found[name][chosen] = some.columns[column] - gain
     return found
+
+
+def is_wanted(requested: tuple[str, ...], metrics: Mapping[str, MetricValue], rows: Rows) -> bool:
+    """Whether a preview is asked for, a fault was found, and the laws are such that they can be recalibrated."""
+    correctable = rows.is_scalar and bool(np.any(rows.predictive.std() > 0.0))
+    return "recalibration" in requested and verdict_of(metrics).is_wrong and correctable
 
 
 def _preview(

@@ -161,6 +161,11 @@ def share_of(share: float) -> str:
     return f"{100.0 * share:.0f} %" if 0.05 <= share <= 0.95 else f"{100.0 * share:.1f} %"
 
 
+def gain_in_percent(share: float) -> str:
+    """A gain, of which one may be negative, in whole percents, in tenths where these would say nothing."""
+    return f"{100.0 * share:.{0 if abs(share) >= 0.02 else 1}f} %"
+
+
 def p_value_in_words(p: float) -> str:
     """ "p = 0.012", and "p < 0.001" where more digits say nothing to a reader."""
     digits = 3 if p < LEVEL <= float(f"{p:.2g}") else 2  # 0.0498 is no 0.05, from which nothing is wrong

@@ -373,3 +373,52 @@ def _unit(times: float, least: float = _UNIT) -> str:
 
 def _times(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class WrongPlace:
+    """A slice, region or target that is named wrong: how many rows it has, and the fault in words."""
+
+    place: str
+    rows: int
+    fault: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A range of features in which the version is wrong.
+
+    Attributes:
+        name: "age up to 30, area from 3".
+        finding: what is wrong there, by rows that had no part in where its ends lie (``FoundSegment.judged_by``).
+        p_value: of the whole search.
+        excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
+        ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
+        places: the slices or regions, and the other segments, that lie in it, by name.
+    """
+
+    name: str
+    finding: Finding
+    p_value: float
+    excess: float
+    ranges: tuple[tuple[str, float, float], ...] = ()
+    places: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The slice that it is, if it is one: "area c"."""
+        return self.lies_in[0] if len(self.ranges) == 1 and self.lies_in else ""
+
+    @property
+    def lies_in(self) -> tuple[str, ...]:
+        """The slices that hold it: ("area c",) of "area is c, age up to 30"."""
+        named = [(*column.partition(" = "), low) for column, low, _ in self.ranges]
+        return tuple(f"{column} {word}" for column, equals, word, low in named if equals and low > 0.0)
+
+    def repeats(self, place: Finding) -> bool:
+        """Whether it is a slice, or all of a region, that is named with its fault, or a part of one with the same."""
+        name = place.place.replace(" is ", " ", 1)  # of a region: "area is c"
+        if place.place in self.places and place.rows == self.finding.rows:  # "digit is 1", a range of whole numbers
+            return True
+        is_it = place.place == self.name or name == self.place
+        return is_it or (name in self.lies_in and self.finding.repeats(place))

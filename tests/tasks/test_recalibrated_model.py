@@ -36,9 +36,10 @@ from congruence.tasks.recalibration.model import RecalibratedModel, corrected_ou
 from congruence.tasks.recalibration.versions import pack_encoder
 from congruence.tasks.report.page import render
 from congruence.tasks.runtime.files import from_npz, to_npz
-from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
+from congruence.tasks.scores.correction import in_words, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.metric import Rows
+from congruence.tasks.scores.version import is_wanted
 from congruence.tasks.sentences.calibration import CorrectionPreview, PreviewRow, judgement
 from congruence.tasks.settings.sections import EncoderSettings
 

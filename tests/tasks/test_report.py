@@ -30,15 +30,14 @@ from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
 from congruence.tasks.report.evaluation import evaluation_report, of_sentence, places_of, report_data
 from congruence.tasks.report.page import drawn_laws, shown_rows
 from congruence.tasks.scores import points
-from congruence.tasks.scores.correction import advise
-from congruence.tasks.scores.evaluation import MetricValue, Segment, verdict_of
+from congruence.tasks.scores.evaluation import MetricValue, advise, verdict_of
 from congruence.tasks.scores.points import named_features, principal_axes, rows_looked_at, searched_rows
 from congruence.tasks.scores.reading import weak_segments
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import slice_groups, tenths
 from congruence.tasks.sentences.calibration import CorrectionPreview, PreviewRow, significant
 from congruence.tasks.sentences.counts import randomised_coverage
-from congruence.tasks.sentences.findings import sentences_of
+from congruence.tasks.sentences.findings import Segment, sentences_of
 from congruence.tasks.settings.sections import ModelVersion
 
 

@@ -1,20 +1,41 @@
-"""Every metric, in the order in which reports and the reference explain them: a new one is an entry here."""
+"""Every metric, in the order in which reports and the reference explain them: a new one is an entry here.
+
+How rows make each of them stands beside ``Metric``.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from operator import attrgetter
 
-import numpy as np
-
-from congruence.kernels.arrays import Array
-from congruence.kernels.marginal_calibration import even_levels, poisson_deviances
+from congruence.kernels.marginal_calibration import even_levels
 from congruence.kernels.pit import ORDERS, chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.resampling import root_of
-from congruence.kernels.scores import covered, marginal_log_score, resolution, sharpness_of
-from congruence.tasks.scores.metrics.metric import COVERAGE_LEVELS, Metric, Rows
+from congruence.tasks.scores.metrics.metric import (
+    COVERAGE_LEVELS,
+    Metric,
+    below_levels,
+    beyond_floor,
+    covered_at,
+    crps_beside_marginal,
+    deviances,
+    marginal_nll,
+    mean_deviation,
+    mean_marginal_crps,
+    mean_of_column,
+    p_of_uniform,
+    part_of_crps,
+    ratio,
+    sharpness,
+    skce,
+    skce_p_value,
+    skill,
+    spread_of,
+    totals,
+    width_at,
+    with_floor,
+)
 
 NEW_TARGETS = "95 % confidence interval: other targets at the same inputs"
 ROWS = "95 % confidence interval: other rows"
@@ -32,66 +53,6 @@ _ADVICE = {
     "skew": "Large: targets have a longer tail on one side than predicted; choose a skewed family.",
     "tails": "Large: more or fewer targets far out than predicted; choose a family of other tails, or a mixture.",
 }
-
-
-def _excess(rows: Rows) -> Array:
-    return np.column_stack([rows.columns["cce"], rows.floor_share * rows.columns["cce_noise_floor"]])
-
-
-def _beyond(means: Array) -> Array:
-    return np.asarray(np.sqrt(np.maximum(means[..., 0] ** 2 - means[..., 1] ** 2, 0.0)))
-
-
-def _mean_marginal_crps(y: Array) -> float:
-    from congruence.kernels.score_parts import marginal_crps
-
-    return float(np.mean(marginal_crps(y)))
-
-
-def _crps_beside_marginal(rows: Rows) -> Array | None:
-    if not rows.is_scalar or "crps" not in rows.columns:
-        return None
-    return np.column_stack([rows.columns["crps"], rows.marginal_crps])
-
-
-def _ratio(means: Array) -> Array:
-    """The first mean over the second, NaN where that is not positive."""
-    return np.asarray(means[..., 0] / np.where(means[..., 1] > 0.0, means[..., 1], np.nan))
-
-
-def _part_of_crps(part: str) -> Callable[[Rows], float | None]:
-    return lambda rows: rows.decomposition.crps(part) if rows.is_scalar and "crps" in rows.columns else None
-
-
-def _uniform(test: Callable[[Array], Any], fewest: int = 0) -> Callable[[Rows], float | None]:
-    """The p-value of a test of PIT values as they are, whatever their rows count; none where rows are dependent."""
-
-    def p_value(rows: Rows) -> float | None:
-        pit = rows.columns.get("pit")
-        return None if pit is None or rows.are_dependent or len(pit) < fewest else test(pit).p_value
-
-    return p_value
-
-
-def _covered(level: float) -> Callable[[Rows], Array | None]:
-    def terms(rows: Rows) -> Array | None:
-        if not rows.is_scalar:
-            return None
-        return covered(rows.predictive, rows.targets, level, interval=rows.intervals[level])
-
-    return terms
-
-
-def _width(level: float) -> Callable[[Rows], Array | None]:
-    return lambda rows: np.subtract(*rows.intervals[level][::-1]) if rows.is_scalar else None
-
-
-def _totals(rows: Rows) -> Array | None:
-    return np.column_stack([rows.targets, rows.columns["mean"]]) if rows.are_counts_with_total else None
-
-
-def _deviance(rows: Rows) -> Array | None:
-    return poisson_deviances(rows.targets, rows.columns["mean"]) if rows.are_counts_with_total else None
 
 
 _of_calibration = partial(Metric, group="Calibration", asked="calibration", measured=True)
@@ -120,8 +81,8 @@ DEFINITIONS: tuple[Metric, ...] = (
         "cce_excess", "excess",
         "The part of the CCE that is the model's own: CCE² = (expected if true)² + excess², and 0 where the CCE is "
         "below what is expected. Never above the CCE; compares across splits of different sizes.",
-        unit=DISTANCE, better="lower", interval=NEW_TARGETS, group="Distance", asked="cce", terms=_excess,
-        reduction=_beyond, measured=True,
+        unit=DISTANCE, better="lower", interval=NEW_TARGETS, group="Distance", asked="cce", terms=with_floor,
+        reduction=beyond_floor, measured=True,
         shown={"headlines": 3, "mlflow": 6, "slices": 3, "over_time": 1},
     ),
     Metric(
@@ -215,7 +176,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "quantiles are better (CRPS does); of draws likewise, that of their smoothed density, less what so few draws "
         "alone cost; of rounded targets, that of the cells around them, so that densities and masses compare.",
         unit="nats per row", better="lower", interval=ROWS, group="Score", asked="nll", column="nll",
-        column_label="NLL", marginal=lambda y: marginal_log_score(y, resolution(y)),
+        column_label="NLL", marginal=marginal_nll,
         margin="5 % of skill",  # a value may be 0 or negative, and a number of nats is large beside rare counts
         shown={"headlines": 6, "mlflow": 3, "slices": 4, "compared": 2, "wins": 2, "over_time": 4},
     ),
@@ -225,15 +186,15 @@ DEFINITIONS: tuple[Metric, ...] = (
         "quantile losses that comes nearest to it; of bins, with our interpolation within them; of draws the fair one, "
         "that of the distribution they are drawn from; of several targets the energy score.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
-        bounds=(0.0, math.inf), margin="5 % of skill", marginal=_mean_marginal_crps,
+        bounds=(0.0, math.inf), margin="5 % of skill", marginal=mean_marginal_crps,
         shown={"headlines": 7, "mlflow": 2, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
     ),
     Metric(
         "crps_skill", "CRPS skill",
         "1 - CRPS / CRPS of the distribution of all targets together, which ignores the input: 1 is perfect, 0 no "
         "better than that, negative worse.",
-        unit=SHARE, better="higher", interval=ROWS, group="Score", asked="crps", terms=_crps_beside_marginal,
-        reduction=lambda means: 1.0 - _ratio(means),
+        unit=SHARE, better="higher", interval=ROWS, group="Score", asked="crps", terms=crps_beside_marginal,
+        reduction=skill,
         shown={"mlflow": 1, "slices": 7},
     ),
     Metric(
@@ -242,52 +203,52 @@ DEFINITIONS: tuple[Metric, ...] = (
         "what it knows. The CRPS less this is what it loses by stating its own uncertainty wrongly. On at most 10,000 "
         "rows.",
         unit=TARGET, better="lower", group="Score", asked="crps", column="crps_recalibrated",
-        value=lambda rows: rows.mean_of("crps_recalibrated"),
+        value=mean_of_column("crps_recalibrated"),
     ),
     Metric(
         "nll_recalibrated", "NLL if honest",
         "The same of the NLL.",
         unit="nats per row", better="lower", group="Score", asked="nll", column="nll_recalibrated",
-        value=lambda rows: rows.mean_of("nll_recalibrated"),
+        value=mean_of_column("nll_recalibrated"),
     ),
     Metric(
         "crps_miscalibration", "miscalibration of CRPS",
         "What recalibrating every predicted quantile by a non-decreasing function would take off the CRPS: CRPS = "
         "miscalibration - discrimination + uncertainty, by quantiles at 21 levels, or those that the version states, "
         "of at most 10,000 rows. Large beside the CRPS: recalibrate.",
-        unit=TARGET, better="lower", group="Score", asked="crps", value=_part_of_crps("miscalibration"),
+        unit=TARGET, better="lower", group="Score", asked="crps", value=part_of_crps("miscalibration"),
     ),
     Metric(
         "crps_discrimination", "discrimination of CRPS",
         "What the recalibrated predictions take off the uncertainty: how well the version tells inputs apart. Near "
         "0: calibrated or not, it is useless.",
-        unit=TARGET, better="higher", group="Score", asked="crps", value=_part_of_crps("discrimination"),
+        unit=TARGET, better="higher", group="Score", asked="crps", value=part_of_crps("discrimination"),
     ),
     Metric(
         "crps_uncertainty", "uncertainty of CRPS",
         "The CRPS of the distribution of all targets together, the same for every version.",
-        unit=TARGET, group="Score", asked="crps", value=_part_of_crps("uncertainty"),
+        unit=TARGET, group="Score", asked="crps", value=part_of_crps("uncertainty"),
     ),
     Metric(
         "mae", "MAE",
         "Mean absolute error of the predictive mean; of several targets the mean distance from it.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="mae", column="absolute_error",
         column_label="absolute error", bounds=(0.0, math.inf), margin="5 % of skill",
-        marginal=lambda y: float(np.mean(np.abs(y - np.mean(y)))),
+        marginal=mean_deviation,
         shown={"headlines": 8, "mlflow": 12, "slices": 6, "compared": 5, "wins": 4, "over_time": 6},
     ),
     Metric(
         "rmse", "RMSE",
         "Root mean squared error of the predictive mean; of several targets that of the distance from it.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="rmse", column="squared_error",
-        reduction=root_of, bounds=(0.0, math.inf), margin="5 % of skill", marginal=lambda y: float(np.std(y)),
+        reduction=root_of, bounds=(0.0, math.inf), margin="5 % of skill", marginal=spread_of,
         shown={"slices": 10, "compared": 6},
     ),
     Metric(
         "ece", "ECE",
         "Expected calibration error over the whole split. Near 0 does not mean that single predictions are right.",
         unit=SHARE, better="lower", interval=ROWS, group="Calibration", asked="ece", column="pit",
-        prepare=lambda pit: (pit <= even_levels()[:, None]).T, centers=tuple(even_levels().tolist()),
+        prepare=below_levels, centers=tuple(even_levels().tolist()),
         margin=0.01,  # a share would vanish for a calibrated baseline
         shown={"headlines": 5, "mlflow": 11, "slices": 11, "compared": 4, "wins": 5},
     ),
@@ -334,21 +295,21 @@ DEFINITIONS: tuple[Metric, ...] = (
         "How wide the predictive distributions are; to be judged with coverage. Of several targets the root of "
         "the sum of their variances.",
         unit=TARGET, group="Sharpness", asked="sharpness",
-        value=lambda rows: sharpness_of(rows.columns["std"], rows.weights) if "std" in rows.columns else None,
+        value=sharpness,
     ),
     Metric(
         "actual_over_expected", "A/E",
         "Actual over expected: the sum of the counts over the sum of the predicted means. 1 is right in total; by "
         "slice it says where the version predicts too few or too many.",
-        unit=SHARE, better=1.0, interval=ROWS, group="Totals and counts", asked="actual_over_expected", terms=_totals,
-        reduction=_ratio, bounds=(0.0, math.inf),
+        unit=SHARE, better=1.0, interval=ROWS, group="Totals and counts", asked="actual_over_expected", terms=totals,
+        reduction=ratio, bounds=(0.0, math.inf),
         shown={"slices": 8},
     ),
     Metric(
         "deviance", "deviance",
         "Mean Poisson deviance of the predicted means: 2 (y log(y / mean) - (y - mean)). Compares versions on the "
         "same rows by their means alone.",
-        unit="per row", better="lower", interval=ROWS, group="Totals and counts", asked="deviance", terms=_deviance,
+        unit="per row", better="lower", interval=ROWS, group="Totals and counts", asked="deviance", terms=deviances,
         bounds=(0.0, math.inf),
         shown={"slices": 9},
     ),
@@ -368,32 +329,32 @@ DEFINITIONS: tuple[Metric, ...] = (
         "target_resolution", "resolution of the targets",
         "The targets are rounded to multiples of it. NLL is then of the cells around them: each distribution, that of "
         "all targets included, by the probability that it gives the interval of values that round to the target.",
-        unit=TARGET, value=lambda rows: rows.resolution,
+        unit=TARGET, value=attrgetter("resolution"),
     ),
     Metric(
         "quantile_crossing_share", "crossing quantiles",
         "Share of rows whose predicted quantiles fell where the level rises, and were sorted.",
         unit=SHARE, better="lower", group="Calibration", column="quantile_crossing",
-        value=lambda rows: rows.mean_of("quantile_crossing"),
+        value=mean_of_column("quantile_crossing"),
     ),
     Metric(
         "beyond_quantiles_share", "beyond the outer quantiles",
         "Share of targets below the quantile of the first level or above that of the last one: should be what the "
         "levels leave out. There the tails decide the log score.",
         unit=SHARE, group="Calibration", column="beyond_quantiles",
-        value=lambda rows: rows.mean_of("beyond_quantiles"),
+        value=mean_of_column("beyond_quantiles"),
     ),
     Metric(
         "skce", "SKCE",
         "Squared kernel calibration error over the split, or over 50,000 random rows of it; 0 in expectation if "
         "calibrated, may be negative.",
-        better="lower", group="Calibration", asked="skce", value=lambda rows: rows.kernel_calibration["skce"],
+        better="lower", group="Calibration", asked="skce", value=skce,
     ),
     Metric(
         "skce_p_value", "SKCE p",
         "Test of “calibrated over the whole split” by the SKCE.",
         group="Calibration", asked="skce",
-        value=lambda rows: None if rows.found.refused else rows.kernel_calibration["skce_p_value"],
+        value=skce_p_value,
     ),
     *(
         Metric(
@@ -402,9 +363,9 @@ DEFINITIONS: tuple[Metric, ...] = (
             group="Calibration", asked="pit", value=value,
         )
         for name, label, test, value in (
-            ("ks", "KS", "Kolmogorov-Smirnov", _uniform(kolmogorov_smirnov)),
-            ("cvm", "CvM", "Cramér-von Mises", _uniform(cramer_von_mises)),
-            ("chi2", "chi²", "Chi-squared", _uniform(chi_square, fewest=10)),  # two bins of five rows
+            ("ks", "KS", "Kolmogorov-Smirnov", p_of_uniform(kolmogorov_smirnov)),
+            ("cvm", "CvM", "Cramér-von Mises", p_of_uniform(cramer_von_mises)),
+            ("chi2", "chi²", "Chi-squared", p_of_uniform(chi_square, fewest=10)),  # two bins of five rows
         )
     ),
     *(
@@ -415,14 +376,14 @@ DEFINITIONS: tuple[Metric, ...] = (
                 f"coverage_{100 * level:.0f}", f"coverage {100 * level:.0f} %",
                 "Share of outcomes inside the central interval of that many percent: should be that many percent; "
                 "of counts more, as an interval that ends on whole numbers holds at least its share.",
-                unit=SHARE, better=level, interval=ROWS, group="Calibration", asked="coverage", terms=_covered(level),
+                unit=SHARE, better=level, interval=ROWS, group="Calibration", asked="coverage", terms=covered_at(level),
                 bounds=(0.0, 1.0),
                 shown={"mlflow": 4, "slices": 12, "over_time": 7} if level == 0.9 else {"slices": 12},
             ),
             Metric(
                 f"width_{100 * level:.0f}", f"width {100 * level:.0f} %",
                 "Mean width of that interval: narrow is good only if it covers.",
-                unit=TARGET, better="lower", interval=ROWS, group="Sharpness", asked="coverage", terms=_width(level),
+                unit=TARGET, better="lower", interval=ROWS, group="Sharpness", asked="coverage", terms=width_at(level),
                 shown={"slices": 12},
             ),
         )

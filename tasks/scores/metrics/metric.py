@@ -1,4 +1,4 @@
-"""A metric as one object, and the rows that it is computed of."""
+"""A metric as one object, the rows that it is computed of, and how these make the metrics of ``definitions``."""
 
 from __future__ import annotations
 
@@ -17,15 +17,11 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.kernel_calibration.estimators import asymptotic_test, pair_estimate
 from congruence.kernels.kernel_calibration.pairs import pair_terms
-from congruence.kernels.kernel_calibration.prediction_kernels import (
-    EqualPredictionsError,
-    MaximumMeanDiscrepancy,
-    Wasserstein,
-)
-from congruence.kernels.marginal_calibration import has_total
+from congruence.kernels.kernel_calibration.prediction_kernels import MaximumMeanDiscrepancy, Wasserstein
+from congruence.kernels.marginal_calibration import even_levels, has_total, poisson_deviances
 from congruence.kernels.resampling import mean_of
 from congruence.kernels.rng import stream
-from congruence.kernels.scores import central_intervals, resolution
+from congruence.kernels.scores import central_intervals, covered, marginal_log_score, resolution, sharpness_of
 from congruence.tasks.runtime.lines import step
 
 if TYPE_CHECKING:
@@ -310,3 +306,118 @@ class Rows:
                     estimate = pair_estimate(terms.of_rows(counted), weights=weights[counted], reach=REACH)
             advance(1)
         return {"skce": estimate, "skce_p_value": p_value}
+
+
+def with_floor(rows: Rows) -> Array:
+    """CCE of each row, and its noise floor as it adds up to what is expected of a true version, (v, 2)."""
+    return np.column_stack([rows.columns["cce"], rows.floor_share * rows.columns["cce_noise_floor"]])
+
+
+def beyond_floor(means: Array) -> Array:
+    """The excess: what of the first mean is beyond the second one, by squares."""
+    return np.asarray(np.sqrt(np.maximum(means[..., 0] ** 2 - means[..., 1] ** 2, 0.0)))
+
+
+def mean_marginal_crps(y: Array) -> float:
+    """The mean CRPS of the law of all targets together."""
+    from congruence.kernels.score_parts import marginal_crps
+
+    return float(np.mean(marginal_crps(y)))
+
+
+def marginal_nll(y: Array) -> float:
+    """The mean NLL of the law of all targets together."""
+    return marginal_log_score(y, resolution(y))
+
+
+def mean_deviation(y: Array) -> float:
+    """The mean absolute error of the targets' mean."""
+    return float(np.mean(np.abs(y - np.mean(y))))
+
+
+def spread_of(y: Array) -> float:
+    """The root mean squared error of the targets' mean."""
+    return float(np.std(y))
+
+
+def crps_beside_marginal(rows: Rows) -> Array | None:
+    """The CRPS of each row, and that of the law of all targets, (v, 2); None of vector targets."""
+    if not rows.is_scalar or "crps" not in rows.columns:
+        return None
+    return np.column_stack([rows.columns["crps"], rows.marginal_crps])
+
+
+def ratio(means: Array) -> Array:
+    """The first mean over the second, NaN where that is not positive."""
+    return np.asarray(means[..., 0] / np.where(means[..., 1] > 0.0, means[..., 1], np.nan))
+
+
+def skill(means: Array) -> Array:
+    """What the first mean is below the second, as a share of it."""
+    return 1.0 - ratio(means)
+
+
+def below_levels(pit: Array) -> Array:
+    """Whether each PIT value is at most each level of ECE, (v, levels)."""
+    return (pit <= even_levels()[:, None]).T
+
+
+def sharpness(rows: Rows) -> float | None:
+    """How wide the predictions are."""
+    return sharpness_of(rows.columns["std"], rows.weights) if "std" in rows.columns else None
+
+
+def mean_of_column(column: str) -> Callable[[Rows], float | None]:
+    """The mean over the rows that have a value there, without an interval."""
+    return lambda rows: rows.mean_of(column)
+
+
+def part_of_crps(part: str) -> Callable[[Rows], float | None]:
+    """A part of the CRPS, see ``Rows.decomposition``."""
+    return lambda rows: rows.decomposition.crps(part) if rows.is_scalar and "crps" in rows.columns else None
+
+
+def skce(rows: Rows) -> float | None:
+    """See ``Rows.kernel_calibration``."""
+    return rows.kernel_calibration["skce"]
+
+
+def skce_p_value(rows: Rows) -> float | None:
+    """The p-value of the same; None where rows depend on each other in too few blocks."""
+    return None if rows.found.refused else rows.kernel_calibration["skce_p_value"]
+
+
+def p_of_uniform(test: Callable[[Array], Any], fewest: int = 0) -> Callable[[Rows], float | None]:
+    """The p-value of a test of PIT values as they are, whatever their rows count; none where rows are dependent."""
+
+    def p_value(rows: Rows) -> float | None:
+        pit = rows.columns.get("pit")
+        return None if pit is None or rows.are_dependent or len(pit) < fewest else test(pit).p_value
+
+    return p_value
+
+
+def covered_at(level: float) -> Callable[[Rows], Array | None]:
+    """Whether the central interval of a level holds each target."""
+
+    def terms(rows: Rows) -> Array | None:
+        if not rows.is_scalar:
+            return None
+        return covered(rows.predictive, rows.targets, level, interval=rows.intervals[level])
+
+    return terms
+
+
+def width_at(level: float) -> Callable[[Rows], Array | None]:
+    """How wide it is."""
+    return lambda rows: np.subtract(*rows.intervals[level][::-1]) if rows.is_scalar else None
+
+
+def totals(rows: Rows) -> Array | None:
+    """Each count and its predicted mean, (v, 2)."""
+    return np.column_stack([rows.targets, rows.columns["mean"]]) if rows.are_counts_with_total else None
+
+
+def deviances(rows: Rows) -> Array | None:
+    """The Poisson deviance of each count."""
+    return poisson_deviances(rows.targets, rows.columns["mean"]) if rows.are_counts_with_total else None

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from saved_pictures import noise, saved
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.encoders.base import Encoder, InvalidRow, Moments, statistics
-from congruence.tasks.encoders.loading import load_encoder, what_it_knows
+from congruence.tasks.encoders.base import Encoder, InvalidRow
+from congruence.tasks.encoders.loading import Moments, load_encoder, statistics, what_it_knows
 from congruence.tasks.encoders.open_clip_import import timm
 from congruence.tasks.settings.sections import EncoderSettings
 
