@@ -52,6 +52,23 @@ class ClusterSpec(Strict):
     wait_for: int = Field(default=1, ge=1)
     timeout: float = Field(default=900.0, gt=0)
 
+    def _contradictions(self) -> Iterator[str]:
+        resource = self.arguments.get("custom_cluster_spec", {})
+        if not isinstance(resource, dict):
+            yield (
+                f"arguments.custom_cluster_spec: write the resource itself there, with {NAME} as its name, and not the "
+                "path of a file"
+            )
+            return
+        inner = (resource.get("metadata") or {}).get("name") if resource else NAME
+        names = {"name": self.arguments.get("name", NAME), "custom_cluster_spec.metadata.name": inner}
+        for key, name in names.items():
+            if NAME not in str(name):
+                yield (
+                    f"arguments.{key}: {name!r} is fixed: two evaluations would share the cluster, and the first to "
+                    f"finish would delete it; write {NAME}"
+                )
+
     def named(self, name: str) -> dict[str, Any]:
         """Returns the arguments with the cluster's name wherever their texts ask for it."""
         found: dict[str, Any] = yaml.safe_load(yaml.safe_dump(self.arguments).replace(NAME, name))
@@ -59,11 +76,7 @@ class ClusterSpec(Strict):
 
 
 def cluster_spec(settings: ClusterSettings) -> ClusterSpec:
-    """The class and the arguments that a kind other than ``address`` stands for.
-
-    Raises:
-        SettingsError: a cluster file cannot be read or says what it may not, or kind ``cuda`` finds no card.
-    """
+    """The class and the arguments that a kind other than ``address`` stands for."""
     if settings.file is not None:
         return read_cluster_spec(settings.file)
     if settings.kind == "kubernetes":
@@ -85,22 +98,7 @@ def read_cluster_spec(file: Path) -> ClusterSpec:
         SettingsError: unreadable, not YAML, wrong keys, or a name that all evaluations would share.
     """
     source = f"cluster.file: {file}"
-    spec = checked(ClusterSpec, read_keys(file, source, "a cluster", "class: and arguments:"), source)
-    resource = spec.arguments.get("custom_cluster_spec", {})
-    if not isinstance(resource, dict):
-        raise SettingsError(
-            f"{source}: arguments.custom_cluster_spec: write the resource itself there, with {NAME} as its name, and "
-            "not the path of a file"
-        )
-    inner = (resource.get("metadata") or {}).get("name") if resource else NAME
-    names = {"name": spec.arguments.get("name", NAME), "custom_cluster_spec.metadata.name": inner}
-    for key, name in names.items():
-        if NAME not in str(name):
-            raise SettingsError(
-                f"{source}: arguments.{key}: {name!r} is fixed: two evaluations would share the cluster, and the first "
-                f"to finish would delete it; write {NAME}"
-            )
-    return spec
+    return checked(ClusterSpec, read_keys(file, source, "a cluster", "class: and arguments:"), source)
 
 
 def start_cluster(spec: ClusterSpec, place: str) -> Any:

@@ -29,7 +29,15 @@ import numpy as np
 import pyarrow as pa
 
 from congruence.tasks.data.columns import design_problem, design_type_problem, first_text, no_numbers
-from congruence.tasks.data.inputs import STATE, Features, ImageFolder, InputColumns, Pictures, input_columns
+from congruence.tasks.data.inputs import (
+    STATE,
+    Features,
+    ImageFolder,
+    InputColumns,
+    Pictures,
+    input_columns,
+    to_standardise_by,
+)
 from congruence.tasks.data.locations import (
     ROW_BYTES,
     ContentDigest,
@@ -44,7 +52,6 @@ from congruence.tasks.data.locations import (
 from congruence.tasks.data.rows import (
     FACTS,
     Ingested,
-    RowDigest,
     RowFacts,
     joined_schema,
     read_rows,
@@ -67,11 +74,7 @@ Looking: TypeAlias = Callable[[int], AbstractContextManager[Callable[[int], obje
 
 
 def source_files(settings: SplitSettings) -> list[str]:
-    """The files of a split, each of which is ingested alone: arrays that are read side by side count as one.
-
-    Raises:
-        SplitError: no such file or folder, or its format cannot be inferred.
-    """
+    """The files of a split, each of which is ingested alone: arrays that are read side by side count as one."""
     return SplitSource.of(settings).paths()
 
 
@@ -166,9 +169,6 @@ def ingest_file(settings: SplitSettings, file: str, folder: str | Path) -> str:
     """Ingest one of ``source_files``, unless that was done in its present state; returns the path of its part.
 
     ``folder`` is seen by all that share the work.
-
-    Raises:
-        SplitError: a damaged file, or columns that are not there or of another type.
     """
     rows = SplitRows(settings, Path(folder))
     return str(rows.part((file, rows.source.state(file))))
@@ -326,11 +326,7 @@ def _name(*parts: str) -> str:
 
 
 def _looked_through(split: Ingested, looking: Looking) -> Ingested:
-    """The split with its digest, those of its shards, and the facts of its rows.
-
-    Raises:
-        SplitError: a key that is empty or occurs twice, a value that cannot be a group, time, weight or exposure.
-    """
+    """The split with its digest, those of its shards, and the facts of its rows."""
     look = _Look(split)
     columns = [*look.described, *split.inputs.digested, *split.source.settings.target_columns]
     start = 0
@@ -342,13 +338,22 @@ def _looked_through(split: Ingested, looking: Looking) -> Ingested:
     return look.ended()
 
 
+def _digests() -> tuple[ContentDigest, ContentDigest]:
+    return ContentDigest(), ContentDigest()
+
+
+def _joined(digests: tuple[ContentDigest, ContentDigest]) -> bytes:
+    return b"".join(each.digest() for each in digests)
+
+
 class _Look:
     def __init__(self, split: Ingested) -> None:
         self._settings, self._key = split.source.settings, split.source.key
         self._split, self._facts = split, RowFacts(split.rows)
         self._codes = np.empty(split.rows if self._key else 0, np.uint64)
         self.described = {name: ContentDigest() for name in split.source.described_columns}
-        self._whole, self._shard, self._shards = RowDigest(), RowDigest(), list[str]()
+        # Of the inputs, and of which rows have no target: of the split, and of the shard that is being looked at.
+        self._whole, self._shard, self._shards = _digests(), _digests(), list[str]()
 
     def take(self, batch: pa.RecordBatch, start: int) -> None:
         """The rows from row ``start`` on."""
@@ -376,7 +381,7 @@ class _Look:
             self._split.require_unique(self._key, self._codes)
         parts = (part for name, state in self.described.items() for part in (name.encode(), state.digest()))
         roles = [f"{role}: {name}".encode() for role, name in settings.design_columns.items()]
-        digest = combine([combine(parts).encode(), self._whole.digest(), *roles])
+        digest = combine([combine(parts).encode(), _joined(self._whole), *roles])
         return replace(self._split, shard_digests=self._shards, digest=digest, facts=facts)
 
     def _digest(self, batch: pa.RecordBatch, start: int, lacking: dict[int, str]) -> None:
@@ -385,13 +390,13 @@ class _Look:
         done = 0
         while done < batch.num_rows:
             taken = min(batch.num_rows - done, size - (start + done) % size)
-            inputs.digest(batch.slice(done, taken).select(inputs.digested), self._whole.inputs, self._shard.inputs)
-            for state in (self._whole, self._shard):
-                state.lacking.update(flags[done : done + taken].data)
+            inputs.digest(batch.slice(done, taken).select(inputs.digested), self._whole[0], self._shard[0])
+            for _, state in (self._whole, self._shard):
+                state.update(flags[done : done + taken].data)
             done += taken
             if (start + done) % size == 0 or start + done == self._split.rows:
-                self._shards.append(combine([self._settings.input_kind.encode(), self._shard.digest()]))
-                self._shard = RowDigest()
+                self._shards.append(combine([self._settings.input_kind.encode(), _joined(self._shard)]))
+                self._shard = _digests()
 
     def _note_design(self, batch: pa.RecordBatch, start: int) -> None:
         for role, name in self._settings.design_columns.items():
@@ -415,10 +420,10 @@ class _Look:
             facts.targets.add(start + row, reason)
         if isinstance(inputs, Features):
             vectors = inputs.vectors(batch)
-            unusable = vectors.unusable()
-            never = vectors.unusable(missing=True) if unusable else {}
+            unusable = inputs.unusable(*vectors)
+            never = inputs.unusable(*vectors, missing=True) if unusable else {}
             for row, reason in unusable.items():
                 if row not in lacking:
                     (facts.inputs if row in never else facts.missing).add(start + row, reason)
-            facts.add_features(vectors.to_standardise_by(lacking))
+            facts.add_features(to_standardise_by(*vectors, lacking))
         return lacking

@@ -296,23 +296,58 @@ def _itself(value: RawInput) -> RawInput:
     return value
 
 
-@dataclass(frozen=True)
-class Vectors:
-    """Rows of features.
+Matrix: TypeAlias = npt.NDArray[np.float64]
 
-    Attributes:
-        columns: of the source: one for each feature, or one of vectors.
-        matrix: (rows, d), NaN beyond the end of shorter vectors.
-        lengths: of each row's vector, (rows,).
-    """
 
-    columns: Sequence[str]
-    matrix: npt.NDArray[np.float64]
-    lengths: npt.NDArray[np.int64]
+class Features(InputColumns):
+    """Numeric columns, or one column of vectors."""
 
-    def unusable(self, *, missing: bool = False) -> dict[int, str]:
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        vectors = self.vectors(batch)
+        reasons = self.unusable(*vectors)
+        for row, (vector, length) in enumerate(zip(*vectors, strict=True)):
+            yield invalid_row(reasons[row]) if row in reasons else partial(_itself, vector[:length])
+
+    def digest(self, batch: pa.RecordBatch, *into: ContentDigest) -> None:
+        matrix, lengths = self.vectors(batch)
+        values = matrix[np.arange(matrix.shape[1]) < lengths[:, None]] if (lengths < matrix.shape[1]).any() else matrix
+        missing = np.isnan(values)
+        values = np.where(missing, np.nan, values) if missing.any() else values  # whatever bits a NaN had
+        for state in into:
+            state.update(np.ascontiguousarray(values, dtype="<f8").data.cast("B"), lengths)
+
+    def matrix(self, batch: pa.RecordBatch, *, missing: bool = False) -> tuple[Matrix, dict[int, str]]:
+        """The vectors as (rows, d), NaN where a row holds none or a shorter one; and what is ``unusable``."""
+        matrix, lengths = self.vectors(batch)
+        reasons = self.unusable(matrix, lengths, missing=missing)
+        if missing:  # the end of a shorter vector is none that lacks values
+            for row in np.flatnonzero(lengths < matrix.shape[1]).tolist():
+                reasons.setdefault(row, f"the features have shape ({lengths[row]},); expected ({matrix.shape[1]},)")
+        return matrix, reasons
+
+    def vectors(self, batch: pa.RecordBatch) -> tuple[Matrix, npt.NDArray[np.int64]]:
+        """The vectors of the rows of ``batch``, (rows, d), NaN beyond the end of shorter ones, and their lengths."""
+        if len(self.columns) > 1 or not is_list(batch.schema.field(self.columns[0]).type):
+            matrix = np.empty((batch.num_rows, len(self.columns)))
+            for first in range(0, len(self.columns), _TURNED[1]):
+                names = self.columns[first : first + _TURNED[1]]
+                rows = np.stack([_floats(batch.column(name)) for name in names])
+                for start in range(0, batch.num_rows, _TURNED[0]):
+                    there = slice(start, start + _TURNED[0])
+                    matrix[there, first : first + len(names)] = rows[:, there].T
+            return matrix, np.full(batch.num_rows, len(self.columns))
+        column = batch.column(self.columns[0])
+        values = _floats(column.flatten())
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        width = int(lengths.max(initial=0))
+        if (lengths == width).all():
+            return values.reshape(len(lengths), width), lengths
+        matrix = np.full((len(lengths), width), np.nan)
+        matrix[np.arange(width) < lengths[:, None]] = values
+        return matrix, lengths
+
+    def unusable(self, matrix: Matrix, lengths: npt.NDArray[np.int64], *, missing: bool = False) -> dict[int, str]:
         """Rows without values or with one that is not finite, and why; with ``missing`` those with an infinite one."""
-        matrix, lengths = self.matrix, self.lengths
         usable = ~np.isinf(matrix) if missing else np.isfinite(matrix)
         usable |= np.arange(matrix.shape[1]) >= lengths[:, None]
         found = {}
@@ -325,63 +360,14 @@ class Vectors:
             found[row] = f"feature {name} is {matrix[row, first]}" + (f", and {more} more" if more else "")
         return found
 
-    def to_standardise_by(self, left_out: Collection[int]) -> npt.NDArray[np.float64]:
-        """The vectors of the commonest length without an infinite value, (rows, d), NaN where a value is missing."""
-        matrix, lengths = self.matrix, self.lengths
-        chosen = np.asarray(~np.isinf(matrix).any(axis=1))
-        chosen[list(left_out)] = False
-        width = int(np.bincount(lengths[chosen]).argmax()) if chosen.any() else 0
-        chosen &= lengths == width
-        return matrix if chosen.all() and width == matrix.shape[1] else matrix[chosen, :width]
 
-
-class Features(InputColumns):
-    """Numeric columns, or one column of vectors."""
-
-    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        vectors = self.vectors(batch)
-        reasons = vectors.unusable()
-        for row, (vector, length) in enumerate(zip(vectors.matrix, vectors.lengths, strict=True)):
-            yield invalid_row(reasons[row]) if row in reasons else partial(_itself, vector[:length])
-
-    def digest(self, batch: pa.RecordBatch, *into: ContentDigest) -> None:
-        vectors = self.vectors(batch)
-        matrix, lengths = vectors.matrix, vectors.lengths
-        values = matrix[np.arange(matrix.shape[1]) < lengths[:, None]] if (lengths < matrix.shape[1]).any() else matrix
-        missing = np.isnan(values)
-        values = np.where(missing, np.nan, values) if missing.any() else values  # whatever bits a NaN had
-        for state in into:
-            state.update(np.ascontiguousarray(values, dtype="<f8").data.cast("B"), lengths)
-
-    def matrix(self, batch: pa.RecordBatch, *, missing: bool = False) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
-        """The vectors as (rows, d), NaN where a row holds none or a shorter one; and what is ``unusable``."""
-        vectors = self.vectors(batch)
-        matrix, lengths, reasons = vectors.matrix, vectors.lengths, vectors.unusable(missing=missing)
-        if missing:  # the end of a shorter vector is none that lacks values
-            for row in np.flatnonzero(lengths < matrix.shape[1]).tolist():
-                reasons.setdefault(row, f"the features have shape ({lengths[row]},); expected ({matrix.shape[1]},)")
-        return matrix, reasons
-
-    def vectors(self, batch: pa.RecordBatch) -> Vectors:
-        """The vectors of the rows of ``batch``."""
-        if len(self.columns) > 1 or not is_list(batch.schema.field(self.columns[0]).type):
-            matrix = np.empty((batch.num_rows, len(self.columns)))
-            for first in range(0, len(self.columns), _TURNED[1]):
-                names = self.columns[first : first + _TURNED[1]]
-                rows = np.stack([_floats(batch.column(name)) for name in names])
-                for start in range(0, batch.num_rows, _TURNED[0]):
-                    there = slice(start, start + _TURNED[0])
-                    matrix[there, first : first + len(names)] = rows[:, there].T
-            return Vectors(self.columns, matrix, np.full(batch.num_rows, len(self.columns)))
-        column = batch.column(self.columns[0])
-        values = _floats(column.flatten())
-        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        width = int(lengths.max(initial=0))
-        if (lengths == width).all():
-            return Vectors(self.columns, values.reshape(len(lengths), width), lengths)
-        matrix = np.full((len(lengths), width), np.nan)
-        matrix[np.arange(width) < lengths[:, None]] = values
-        return Vectors(self.columns, matrix, lengths)
+def to_standardise_by(matrix: Matrix, lengths: npt.NDArray[np.int64], left_out: Collection[int]) -> Matrix:
+    """The vectors of the commonest length without an infinite value, (rows, d), NaN where a value is missing."""
+    chosen = np.asarray(~np.isinf(matrix).any(axis=1))
+    chosen[list(left_out)] = False
+    width = int(np.bincount(lengths[chosen]).argmax()) if chosen.any() else 0
+    chosen &= lengths == width
+    return matrix if chosen.all() and width == matrix.shape[1] else matrix[chosen, :width]
 
 
 def _floats(column: pa.Array) -> npt.NDArray[np.float64]:

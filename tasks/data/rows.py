@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from congruence.tasks.data.inputs import InputColumns
-from congruence.tasks.data.locations import ContentDigest, as_numbers, is_text
+from congruence.tasks.data.locations import as_numbers, is_text
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.encoders.loading import Moments
@@ -60,21 +60,13 @@ def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
 
 
 def row_count(path: Path) -> int:
-    """The number of rows of a file.
-
-    Raises:
-        SplitError: the file is damaged, or gone.
-    """
+    """The number of rows of a file."""
     with _readable(path):
         return _opened(path)[1][-1]
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """The columns of a file.
-
-    Raises:
-        SplitError: the file is damaged.
-    """
+    """The columns of a file."""
     with _readable(path):
         return _opened(path)[0].schema.to_arrow_schema().remove_metadata()
 
@@ -212,17 +204,6 @@ def _sum(first: Moments | None, second: Moments | None) -> Moments | None:
     return first + second if len(first.count) == len(second.count) else first
 
 
-class RowDigest:
-    """The digest of inputs, and of which rows have no target."""
-
-    def __init__(self) -> None:
-        self.inputs, self.lacking = ContentDigest(), ContentDigest()
-
-    def digest(self) -> bytes:
-        """Of all rows so far."""
-        return self.inputs.digest() + self.lacking.digest()
-
-
 def rows_without_target(settings: SplitSettings, batch: pa.RecordBatch) -> dict[int, str]:
     """The rows of ``batch`` that cannot be measured by their target, and why."""
     lacking: dict[int, str] = {}
@@ -318,11 +299,7 @@ class Ingested:
             first[text] = row
 
     def stored(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows of some columns as they were ingested, in order.
-
-        Raises:
-            SplitError: a file is damaged, or gone.
-        """
+        """Rows of some columns as they were ingested, in order."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         for part, first, end in self._ranges(start, stop):
             yield from read_rows(self.parts[part], schema, first, end)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from congruence.tasks.settings.parts import Strict
 
@@ -120,29 +121,20 @@ class SplitSettings(Strict):
         """``shard_rows``, whatever the number of rows: what is appended leaves the shards before it as they are."""
         return self.shard_rows or (TABLE_SHARD_ROWS if self.input_kind == "features" else SHARD_ROWS)
 
-    @model_validator(mode="after")
-    def _input_fits_its_kind(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         if self.input_kind != "features" and isinstance(self.input, list):
-            raise ValueError(f"input: an {self.input_kind} input is one column, got the list {self.input}")
-        return self
-
-    @model_validator(mode="after")
-    def _a_column_is_named_once(self) -> Self:
+            yield f"input: an {self.input_kind} input is one column, got the list {self.input}"
         for role in ("input", "target", "model_inputs", "slices"):
             named = getattr(self, role)
             twice = [name for name in named if named.count(name) > 1] if isinstance(named, list) else []
             if twice:
-                raise ValueError(f"{role}: names the column {twice[0]!r} twice; name it once")
-        return self
-
-    @model_validator(mode="after")
-    def _a_window_has_dates(self) -> Self:
-        named = [key for key in WINDOW_KEYS if getattr(self, key)]
-        if named and "{date" not in self.uri and not self.stored:
-            raise ValueError(
-                f"{named[0]}: uri has no {{date}} to go by (found {self.uri}); write for example day={{date}}/*.parquet"
+                yield f"{role}: names the column {twice[0]!r} twice; name it once"
+        windows = [key for key in WINDOW_KEYS if getattr(self, key)]
+        if windows and "{date" not in self.uri and not self.stored:
+            yield (
+                f"{windows[0]}: uri has no {{date}} to go by (found {self.uri}); write for example "
+                "day={date}/*.parquet"
             )
-        return self
 
     def absolute(self) -> Self:
         """The same split with paths that mean the same in every working folder: what is sent to a worker."""

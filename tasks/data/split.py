@@ -339,10 +339,6 @@ def _ingested(settings: SplitSettings, folder: Path, looking: Looking = unseen) 
 
 
 def open_kept(settings: SplitSettings, plans: Path) -> Split | None:
-    """The split as it was ingested in the present state of its files, None where it was not: nothing is read or made.
-
-    Raises:
-        SplitError: no such file or folder.
-    """
+    """The split as ingested in the present state of its files, None where it was not: nothing is read or made."""
     found = SplitRows(settings, plans).kept()
     return None if found is None else Split(settings, found)

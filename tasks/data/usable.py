@@ -34,9 +34,6 @@ Shown = TypeVar("Shown")
 def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> SplitSettings:
     """Settings of the inputs at ``uri``, read as ``labelled`` is. Columns that only labelled rows
     need are left out where they are not there.
-
-    Raises:
-        SplitError: nothing that can be read at ``uri``.
     """
     read = labelled.model_copy(update={"uri": uri, "format": "auto", "name": name})
     source = SplitSource.of(read)
@@ -85,9 +82,6 @@ def split_of_rows(split: Split, rows: npt.NDArray[np.int64], path: Path, name: s
     """The split of these rows, each under the key or number that it has, written to ``path`` unless it is there.
 
     The numbers of the rows ascend; the name of the Parquet file tells split and rows.
-
-    Raises:
-        SplitError: no rows.
     """
     if not path.exists():
         with whole_file(path) as stream:
@@ -207,11 +201,7 @@ def require_few_invalid(
 
 
 def require_pictures(split: Split, max_invalid: float, max_pixels: int) -> str | None:
-    """What there is to say of pictures that cannot be shown, before all are read: files of all, content of hundreds.
-
-    Raises:
-        TooManyInvalidRowsError: as it seems, more rows than ``max_invalid`` allows have none.
-    """
+    """What there is to say of pictures that cannot be shown, before all are read: files of all, content of hundreds."""
     if split.settings.input_kind != "image":
         return None
     absent = split.rows_without_file()
