@@ -121,25 +121,8 @@ def score_version(
     if "coverage" in requested:
         inputs = pd.concat([features, picture], axis=1).loc[numbers[searched]]
         summary |= coverage_risk(inputs, targets[searched], predictive[searched], seed)
-    correlation = _correlation(given, rows, measurement)
-    if correlation is not None:
-        summary[ROW_CORRELATION] = MetricValue(correlation.value)
-    rare = RareTargets() if measurement.calibration is None else RareTargets.of(given)
-    summary |= rare.metrics()
-    wrong = _what_is_wrong(given, rows, summary, measurement, regions, features, rare)
-    if wrong is not None:
-        wrong = wrong.noting(rare.method, "" if weights is None else WEIGHTED)
-    wrong = with_inference(wrong, measurement.result.inference, correlation)
+    wrong = _judged(given, rows, summary, measurement, regions, features)
     provenance, seconds = _provenance(seed, encoder, measurement), measurement.seconds
-    if wrong is not None and wrong.p_value is not None:
-        summary[PLACES_P_VALUE] = MetricValue(wrong.p_value)
-    verdict = verdict_of(summary)
-    if verdict.p_value is not None:
-        summary[P_VALUE] = MetricValue(verdict.p_value)
-        if "cce_significant_share" in summary and not verdict.is_wrong:
-            summary["cce_significant_share"] = MetricValue(0.0)
-    if wrong is not None:
-        wrong = wrong.noting(remarks(summary, given))
     known = measurement.result.uncertainty
     influence, noise = None, None
     if known is not None:
@@ -150,18 +133,13 @@ def score_version(
     columns = logged_columns(points, rows.valid)
     del measurement, known, regions  # what nothing below reads
     tried = None
-    if correlation is None:  # else its p-values would be as little worth as those of the whole
+    if ROW_CORRELATION not in summary:  # else its p-values would be as little worth as those of the whole
         tried = _preview(given, rows, protocol, requested, summary)
     if tried is not None:
         provenance["recalibration_preview"] = tried.as_plain()
     del given, numbers
-    frame, design = row_frame(split, rows.reasons(), rows.valid), split.design()
-    named = {ROW_GROUP: design.groups, ROW_TIME: design.time}
-    frame = frame.assign(**{name: values for name, values in named.items() if values is not None})
+    frame = _table(rows, columns, weights)
     keys = frame["key"] if rows.valid.all() else frame.loc[rows.valid, "key"]
-    frame = pd.concat([frame, pd.DataFrame(columns, index=frame.index, copy=False)], axis=1)
-    if weights is not None:
-        frame[ROW_WEIGHT] = over_all_rows(weights, rows.valid)
     return Evaluation(
         model=version,
         split=SplitSummary(
@@ -184,6 +162,43 @@ def score_version(
         features=features,
         preview=tried,
     )
+
+
+def _table(rows: ScoredRows, columns: Mapping[str, Array], weights: Array | None) -> pd.DataFrame:
+    """The scores of all rows of the split, with what the split says of each."""
+    frame, design = row_frame(rows.split, rows.reasons(), rows.valid), rows.split.design()
+    named = {ROW_GROUP: design.groups, ROW_TIME: design.time}
+    frame = frame.assign(**{name: values for name, values in named.items() if values is not None})
+    frame = pd.concat([frame, pd.DataFrame(columns, index=frame.index, copy=False)], axis=1)
+    if weights is not None:
+        frame[ROW_WEIGHT] = over_all_rows(weights, rows.valid)
+    return frame
+
+
+def _judged(
+    given: Rows,
+    rows: ScoredRows,
+    metrics: dict[str, MetricValue],
+    measurement: VersionMeasurement,
+    regions: Regions | None,
+    features: pd.DataFrame,
+) -> WhatIsWrong | None:
+    """What is wrong, and how far one may trust its p-values; all that the verdict is made of joins the ``metrics``."""
+    correlation = _correlation(given, rows, measurement)
+    if correlation is not None:
+        metrics[ROW_CORRELATION] = MetricValue(correlation.value)
+    rare = RareTargets() if measurement.calibration is None else RareTargets.of(given)
+    metrics |= rare.metrics()
+    wrong = _what_is_wrong(given, rows, metrics, measurement, regions, features, rare)
+    if wrong is not None:
+        wrong = wrong.noting(rare.method, "" if given.weights is None else WEIGHTED)
+    wrong = with_inference(wrong, measurement.result.inference, correlation)
+    if wrong is not None and wrong.p_value is not None:
+        metrics[PLACES_P_VALUE] = MetricValue(wrong.p_value)
+    one = verdict_of(metrics).p_value
+    if one is not None:
+        metrics[P_VALUE] = MetricValue(one)
+    return None if wrong is None else wrong.noting(remarks(metrics, given))
 
 
 def _valid_rows(rows: ScoredRows, label: str, seed: int) -> Rows:
