@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import AliasChoices, Field, field_validator
 
 from congruence.kernels import distributions
 from congruence.tasks.readers.base import parse_call
@@ -126,33 +127,31 @@ class PredictionSettings(Strict):
             return name
         return {_letters(known): known for known in families()}.get(_letters(name), name)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> PredictionSettings:
-        _require_family("family", self.family, {AUTO, *families()})
+    def _contradictions(self) -> Iterator[str]:
+        yield from _unknown_family("family", self.family, {AUTO, *families()})
         if self.method is not None:
-            parse_call(self.method)
+            parse_call(self.method)  # which says itself what is wrong with it
         if (self.component is not None) != (self.family == "mixture"):
-            raise ValueError(f"component: is {self.component!r} with family {self.family!r}; only a mixture has one")
+            yield f"component: is {self.component!r} with family {self.family!r}; only a mixture has one"
         if self.component is not None:
-            _require_family("component", self.component, set(families()) - {"mixture", "samples", *SHARED})
+            yield from _unknown_family("component", self.component, set(families()) - {"mixture", "samples", *SHARED})
         for name, (family, *others) in _GIVEN_WITH.items():
             lacks = name == "levels" and self.family == family and self.levels is None
             if lacks or (getattr(self, name) is not None and self.family not in (family, *others)):
                 verb = "are" if name in SHARED.values() else "is"
-                raise ValueError(f"{name}: {verb} given with family {family!r}, and only with it")
+                yield f"{name}: {verb} given with family {family!r}, and only with it"
         if self.exposure is not None and self.family not in (AUTO, *RATES):
-            raise ValueError(f"exposure: multiplies the mean of a distribution of counts, one of {', '.join(RATES)}")
+            yield f"exposure: multiplies the mean of a distribution of counts, one of {', '.join(RATES)}"
         steps = pairwise([0.0, *(self.levels or ()), 1.0])
         if self.levels is not None and not (self.levels and all(low < high for low, high in steps)):
-            raise ValueError(f"levels: {self.levels} must increase strictly and lie inside (0, 1)")
+            yield f"levels: {self.levels} must increase strictly and lie inside (0, 1)"
         for key, entries in (("columns", self.columns), ("transforms", self.transforms)):
             for name in entries:
                 if name not in self.parameters:
                     if self.family == AUTO:
-                        raise ValueError(f"{key}: are those of a family; give family: normal, for example")
+                        yield f"{key}: are those of a family; give family: normal, for example"
                     known = ", ".join(self.parameters)
-                    raise ValueError(f"{key}.{name}: {self.family} has no such parameter; its parameters are {known}")
-        return self
+                    yield f"{key}.{name}: {self.family} has no such parameter; its parameters are {known}"
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -236,18 +235,17 @@ class StoredPredictions(PredictionSettings):
     storage_options: dict[str, Any] | None = Field(default=None, repr=False)
     """Passed to the fsspec file system of the predictions: endpoint, credentials. Never logged."""
 
-    @model_validator(mode="after")
-    def _stored_or_not(self) -> StoredPredictions:
+    def _contradictions(self) -> Iterator[str]:
+        yield from super()._contradictions()
         if self.from_ is None:
             for name in _OF_STORED:
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name}: is of stored predictions, and there is no from; add from: their address")
-            return self
+                    yield f"{name}: is of stored predictions, and there is no from; add from: their address"
+            return
         if self.method is not None:
-            raise ValueError("method: asks a model, and stored predictions have none; leave it out")
+            yield "method: asks a model, and stored predictions have none; leave it out"
         if self.targets is not None and self.key is None:
-            raise ValueError("key: is missing; name the column by which the labels of targets are joined")
-        return self
+            yield "key: is missing; name the column by which the labels of targets are joined"
 
     @property
     def read_by(self) -> StoredPredictions:
@@ -258,6 +256,6 @@ class StoredPredictions(PredictionSettings):
 _OF_STORED = ("format", "key", "version", "time", "model", "targets", "period", "late", "storage_options")
 
 
-def _require_family(key: str, value: str, known: set[str]) -> None:
+def _unknown_family(key: str, value: str, known: set[str]) -> Iterator[str]:
     if value not in known:
-        raise ValueError(f"{key}: {value!r} is not a family here; choose one of {', '.join(sorted(known))}")
+        yield f"{key}: {value!r} is not a family here; choose one of {', '.join(sorted(known))}"
