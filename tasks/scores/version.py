@@ -164,7 +164,7 @@ def score_version(
     )
 
 
-def _table(rows: ScoredRows, columns: Mapping[str, Array], weights: Array | None) -> pd.DataFrame:
+def _table(rows: ScoredRows, columns: Mapping[str, Any], weights: Array | None) -> pd.DataFrame:
     """The scores of all rows of the split, with what the split says of each."""
     frame, design = row_frame(rows.split, rows.reasons(), rows.valid), rows.split.design()
     named = {ROW_GROUP: design.groups, ROW_TIME: design.time}
