@@ -26,7 +26,7 @@ from congruence.tasks.readers.read import final, known, output_of, read_output
 
 
 class MemorySplit:
-    """Labelled rows in memory, as scores read a split (``tasks.scores.points.SplitRows``)."""
+    """Labelled rows in memory, as scores read a split (``tasks.data.split.Split``)."""
 
     key_column = "row"
     period = ""

@@ -24,7 +24,8 @@ from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_GROUP, ROW_TIME, mean_columns
 
 if TYPE_CHECKING:
-    from congruence.tasks.data.settings import SampleDesign, SplitSettings
+    from congruence.tasks.data.settings import SampleDesign
+    from congruence.tasks.data.split import Split
     from congruence.tasks.solving.measurement import VersionMeasurement
 
 
@@ -38,38 +39,12 @@ AXES = 8
 """Two to draw, the others to tell which rows are near each other."""
 
 
-class SplitRows(Protocol):
-    """Labelled rows in a fixed order, see ``tasks.data.split.Split``."""
-
-    name: str
-    digest: str
-    rows: int
-    settings: SplitSettings
-
-    @property
-    def key_column(self) -> str:
-        """The name of the key's column in frames."""
-
-    @property
-    def period(self) -> str:
-        """The first and the last date of its files; "" without any."""
-
-    def frame(self, shard: Shard, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """These columns of ``shard``, one row per row."""
-
-    def key_values(self, shard: Shard) -> pd.Series[Any]:
-        """The keys of ``shard``."""
-
-    def design(self) -> SampleDesign:
-        """Groups, times and weights of all rows."""
-
-
 class ScoredRows(Protocol):
     """The rows of a split that are evaluated, with what versions predict for them."""
 
     @property
     def split(self) -> Any:
-        """Their split: ``SplitRows``, or of pictures a ``tasks.data.split.Split``."""
+        """Their split: a ``Split``, or rows in memory that have its name, digest, settings, keys, design and frames."""
 
     @property
     def valid(self) -> Array:
@@ -110,7 +85,7 @@ def rows_looked_at(cce: Array, seed: int) -> tuple[Array, Array]:
     return searched, np.union1d(searched, np.concatenate([lowest[:LOWEST], highest[:HIGHEST]]))
 
 
-def named_features(split: SplitRows, rows: Array) -> pd.DataFrame:
+def named_features(split: Split, rows: Array) -> pd.DataFrame:
     """Columns of numbers, truth values or few words of some rows of the split; the index is the row number.
 
     They are the inputs of encoder and model and the slices, without the targets; none where these are all images, texts
@@ -137,7 +112,7 @@ def named_features(split: SplitRows, rows: Array) -> pd.DataFrame:
     return frame[[name for name in frame if _is_feature(frame[name])]]
 
 
-def features_of_inputs(split: SplitRows, features: pd.DataFrame) -> dict[str, Array]:
+def features_of_inputs(split: Split, features: pd.DataFrame) -> dict[str, Array]:
     """The columns among ``features`` that the encoder is given, by which regions of its space are named."""
     if split.settings.input_kind != "features":
         return {}
@@ -264,7 +239,7 @@ def influence_table(columns: Sequence[Array], keys: Array | pd.Series[Any]) -> p
     return pd.DataFrame(dict(zip(INFLUENCE, (names, *columns), strict=True)), copy=False)
 
 
-def row_frame(split: SplitRows, reasons: Mapping[int, str], valid: Array) -> pd.DataFrame:
+def row_frame(split: Split, reasons: Mapping[int, str], valid: Array) -> pd.DataFrame:
     """One row per row of the split: key, valid, reason, target and slices."""
     everything = Shard(0, 0, split.rows, "")
     columns = [name for name in (*split.settings.target_columns, *split.settings.slices) if name != split.key_column]

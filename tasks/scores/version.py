@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -52,7 +52,6 @@ from congruence.tasks.scores.metrics.registry import (
 from congruence.tasks.scores.points import (
     MOST_EMBEDDED,
     ScoredRows,
-    SplitRows,
     correlated_rows,
     features_of_inputs,
     influence_table,
@@ -82,6 +81,9 @@ from congruence.tasks.sentences.counts import crossing_finding, fraction_finding
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import VersionMeasurement
+
+if TYPE_CHECKING:
+    from congruence.tasks.data.split import Split
 
 HONEST_ROWS = 10_000
 """Rows at the most on which a version's own recalibration is tried."""
@@ -383,7 +385,7 @@ def _preview(
     return preview(protocol, given[chosen], rows.embeddings_of(chosen), half)
 
 
-def target_names(split: SplitRows, count: int) -> list[str]:
+def target_names(split: Split, count: int) -> list[str]:
     """What ``count`` targets are called: by their columns, or numbered where one column holds all of them."""
     columns = split.settings.target_columns
     return list(columns) if len(columns) == count else [f"{columns[0]} {number + 1}" for number in range(count)]
