@@ -55,7 +55,7 @@ def _compared(comparison: Comparison, params: Mapping[str, object], folder: Path
         if value is not None
     }
     # Loaded here: Matplotlib and scikit-learn are of no use to a comparison that is refused.
-    from congruence.tasks.plots.evaluation import versions_figure
+    from congruence.tasks.plots.comparison import versions_figure
     from congruence.tasks.plots.style import png
     from congruence.tasks.report.comparison import comparison_report
 

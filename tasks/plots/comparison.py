@@ -1,4 +1,4 @@
-"""Side by side: slices of a split, and versions."""
+"""Side by side: slices of a split, versions, and what withholding new inputs gains."""
 
 from __future__ import annotations
 
@@ -14,18 +14,29 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
 from congruence.kernels.engine.results import excess_over
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.plots.style import (
     BLUE,
+    BY_CCE,
+    FLOOR_LABEL,
     GREEN,
     INK,
     MUTED,
+    RED,
     Errors,
+    draw_withholding,
     dress,
+    dressed,
     errors_of,
     figure_or_new,
+    legend,
     require_rows,
     shorten,
 )
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue
+from congruence.tasks.scores.metrics.definitions import BAND
+from congruence.tasks.scores.metrics.registry import metric_of, shown
+from congruence.tasks.scores.summary import slice_groups
 
 SLICES = 20
 FEWEST_ROWS = 30  # for an interval of the shift and of the factor to say something
@@ -237,3 +248,131 @@ def _line(axes: Axes, row: int, measured: Measured) -> None:
     axes.plot(measured.value, row, "o", color=BLUE, markersize=5)
     if measured.band is not None:
         axes.plot(list(measured.band), height, color=GREEN, alpha=0.35, linewidth=11, solid_capstyle="butt", zorder=0.5)
+
+
+SHOWN_SHARE = 0.9
+"""Of the rows, in ``risk_coverage``: the last few are noise."""
+
+
+def inputs_histogram(
+    result: Errors,
+    threshold: float | None = None,
+    *,
+    bins: int = 40,
+    title: str = "CCE of the inputs",
+    axes: Axes | None = None,
+) -> Axes:
+    """Histograms of CCE and of the noise floor over unlabelled inputs, and the threshold above which to withhold them.
+
+    Args:
+        result: CCE at m inputs (``query``), or its table.
+        threshold: above which inputs are withheld, if any.
+        bins: of the histogram.
+        title: of the picture.
+        axes: to draw on; by default those of a new figure.
+
+    Raises:
+        InvalidInputError: neither a result nor a table with its columns.
+    """
+    cce, floor = errors_of(result)
+    largest = max(float(np.max(cce)), float(np.max(floor)))
+    edges = np.linspace(0.0, largest * 1.02 or 1.0, bins + 1).tolist()
+    axes = dressed(axes, title, "CCE of an input, in the unit-free distance of the protocol", "number of inputs")
+    axes.hist(cce, edges, color=BLUE, alpha=0.75, label="CCE")
+    axes.hist(floor, edges, color=GREEN, histtype="step", linewidth=1.6, label=FLOOR_LABEL)
+    if threshold is not None:
+        axes.axvline(threshold, color=RED, linewidth=1.6, label=f"withhold above {threshold:.4g}")
+    legend(axes)
+    return axes
+
+
+def rejection_panel(
+    curve: RejectionCurve, loss: str = "mean loss", *, title: str = "", axes: Axes | None = None
+) -> Axes:
+    """Mean loss of the kept points against the share withheld, highest CCE first, and under random rejection.
+
+    Args:
+        curve: from ``rejection_curve(criterion, loss)``.
+        loss: what the loss is called.
+        title: of the picture.
+        axes: to draw on; by default those of a new figure.
+    """
+    axes = dressed(axes, "", "", "", width=3.4, height=3.4)
+    draw_withholding(axes, {BY_CCE: curve}, loss, title)
+    legend(axes)
+    return axes
+
+
+def risk_coverage(curves: Mapping[str, Mapping[str, RejectionCurve]]) -> Figure:
+    """Mean loss of the rows that stay against the share withheld, one panel a loss, one line a way of withholding.
+
+    Args:
+        curves: by loss, then by what is withheld first.
+    """
+    figure = figure_or_new(None, 3.4 * len(curves), 3.8)
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axes, (loss, by_criterion) in zip(panels, curves.items(), strict=True):
+        draw_withholding(axes, by_criterion, f"mean {loss}", most=SHOWN_SHARE)
+        legend(axes)
+    figure.suptitle("Withholding on the labelled split, each row judged without its own target", x=0.01, ha="left")
+    return figure
+
+
+_OF_VERSIONS = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is better"
+
+
+_NAME_LETTERS, _VALUE_LETTERS = 20, 28
+
+
+def slices_figure(evaluation: Evaluation) -> Figure:
+    """``cce_by_slice`` of the evaluation's slices, of which there are some: the highest."""
+    table = evaluation.slices
+    readings, q_values = slice_readings(evaluation)
+    parts = []
+    for (_, row), excess in zip(table.iterrows(), table["cce_excess"].tolist(), strict=True):
+        column, value = str(row["slice"]), str(row["value"])
+        name, key = f"{shorten(column, _NAME_LETTERS)} = {shorten(value, _VALUE_LETTERS)}", f"{column}\n{value}"
+        parts.append(Slice(name, int(row["rows"]), excess, readings.get(key), q_values.get(key, 1.0)))
+    whole = evaluation.metrics.get("cce_excess")
+    return slice_panels(parts, whole=None if whole is None else whole.value, most=SLICES, label=evaluation.model.label)
+
+
+def slice_readings(evaluation: Evaluation) -> tuple[dict[str, GroupReading], dict[str, float]]:
+    """What PIT values say of each slice of 30 rows or more, by slice column and value in two lines, and q-values."""
+    scores = evaluation.valid_scores
+    if "pit" not in scores:
+        return {}, {}
+    groups: dict[str, Array] = {}
+    for column in dict.fromkeys(evaluation.slices["slice"]):
+        if column in scores:
+            codes, values = slice_groups(scores[column])
+            groups |= {f"{column}\n{value}": np.flatnonzero(codes == code) for code, value in enumerate(values)}
+    large = {name: rows for name, rows in groups.items() if len(rows) >= FEWEST_ROWS}
+    members = None if evaluation.predictive is None else evaluation.predictive.members
+    return group_readings(scores["pit"].to_numpy(float), large, members=members)
+
+
+def versions_figure(metrics: Mapping[str, Mapping[str, MetricValue]]) -> Figure:
+    """``versions`` of the metrics by name, by the label of the version (lower is better everywhere).
+
+    Behind the mean CCE lies the band in which it would be if the version were true.
+    """
+    names = [name for name in shown("compared") if any(name in values for values in metrics.values())]
+    panels = {
+        metric_of(name).label: {label: _measured(name, values) for label, values in metrics.items() if name in values}
+        for name in names
+        if name != "rmse"  # which says what the mean absolute error says
+    }
+    # A version that ignores its input is tens of times further from the truth than one that is true.
+    return versions(panels, names=list(metrics), logarithmic=[metric_of("cce_mean").label], note=_OF_VERSIONS)
+
+
+def _measured(name: str, values: Mapping[str, MetricValue]) -> Measured:
+    band = _ends_of(values.get("cce_expected")) if name == "cce_mean" else None
+    return Measured(values[name].value, _ends_of(values[name]), band)
+
+
+def _ends_of(metric: MetricValue | None) -> tuple[float, float] | None:
+    if metric is None or metric.low is None or metric.high is None:
+        return None
+    return metric.low, metric.high

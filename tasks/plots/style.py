@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +23,7 @@ from congruence.kernels.conditional_calibration.local_reading import LocalReadin
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import ORDERS
+from congruence.kernels.trust.judgement import RejectionCurve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,3 +244,28 @@ def extreme_points(cce: Array, count: int = IMAGES) -> tuple[list[int], list[int
     order = np.argsort(cce, kind="stable")
     count = min(count, len(order) // 2)
     return order[::-1][:count].tolist(), order[:count].tolist()
+
+
+_LINES = (BLUE, ORANGE, GREEN)
+
+
+BY_CCE = "highest CCE first"
+
+
+def draw_withholding(
+    axes: Axes, curves: Mapping[str, RejectionCurve], loss: str, title: str = "", *, most: float = 1.0
+) -> None:
+    """Curves of one loss by what is withheld first, up to the share ``most``, and the band of withholding at random."""
+    dress(axes, title, "share of rows withheld", f"{loss} of the rest")
+    first = next(iter(curves.values()))
+    shown = first.withheld <= most
+    low, high = first.random_low[shown], first.random_high[shown]
+    axes.fill_between(first.withheld[shown], low, high, color=MUTED, alpha=0.2, linewidth=0)
+    axes.axhline(first.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="at random (95 % band)")
+    for (name, curve), colour in zip(curves.items(), cycle(_LINES)):
+        axes.plot(curve.withheld[shown], curve.kept_loss[shown], color=colour, linewidth=2, label=name)
+    axes.set_xlim(0, most)
+    middle = shown & (first.withheld <= 0.95)  # the last few rows are noise and would set the scale
+    drawn = np.stack([first.random_low, first.random_high, *(curve.kept_loss for curve in curves.values())])[:, middle]
+    margin = 0.05 * (float(np.ptp(drawn)) or 1.0)
+    axes.set_ylim(float(drawn.min()) - margin, float(drawn.max()) + margin)

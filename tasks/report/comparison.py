@@ -208,7 +208,7 @@ _LABELS = column_labels() | {
 
 def write_reliability(found: Reliability, folder: Path) -> list[Path]:
     """Write scores, report, pictures and summary into ``folder``, in place of an earlier call's; gives their paths."""
-    from congruence.tasks.plots.calibration import risk_coverage
+    from congruence.tasks.plots.comparison import risk_coverage
     from congruence.tasks.plots.evaluation import rejection_panels
     from congruence.tasks.plots.style import png
 
@@ -275,7 +275,7 @@ def _notes(found: Reliability) -> list[str]:
 
 def _panel(loss: str, curves: Mapping[str, RejectionCurve]) -> dict[str, Any]:
     """The curves of one loss, by what is withheld first, as the page's script reads them."""
-    from congruence.tasks.plots.calibration import SHOWN_SHARE
+    from congruence.tasks.plots.comparison import SHOWN_SHARE
 
     first = next(iter(curves.values()))
     drawn = first.withheld <= SHOWN_SHARE

@@ -30,12 +30,8 @@ from congruence.kernels import (
 )
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks import plots
-from congruence.tasks.plots.evaluation import (
-    cce_histogram,
-    evaluation_figures,
-    extreme_rows,
-    versions_figure,
-)
+from congruence.tasks.plots.comparison import versions_figure
+from congruence.tasks.plots.evaluation import cce_histogram, evaluation_figures, extreme_rows
 from congruence.tasks.plots.style import figure_of, new_figure, png
 from congruence.tasks.scores.evaluation import metric_list_digest
 from congruence.tasks.scores.summary import rejection_curves

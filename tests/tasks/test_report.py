@@ -26,7 +26,8 @@ from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.mlflow import runs
-from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
+from congruence.tasks.plots.comparison import slice_readings
+from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.report.evaluation import evaluation_report, of_sentence, places_of, report_data
 from congruence.tasks.report.page import drawn_laws, shown_rows
 from congruence.tasks.scores import points
