@@ -30,9 +30,7 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and scale of each feature, for EncoderSettings."""
 
 _as_list = PlainSerializer(lambda values: values.tolist())
-
 _Floats = Annotated[NDArray[np.float64], PlainValidator(partial(np.array, dtype=np.float64)), _as_list]
-
 _Counts = Annotated[NDArray[np.int64], PlainValidator(partial(np.array, dtype=np.int64)), _as_list]
 """As lists where pydantic writes them into a manifest."""
 

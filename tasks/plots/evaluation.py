@@ -141,14 +141,8 @@ def rejection_panels(curves: Mapping[str, RejectionCurve], criterion: str) -> Fi
 
 
 _ASKED = "predicted probability of an outcome at most this high"
-
-
 _TITLE_WIDTH = 105
-
-
 _TITLE_LINES = 4
-
-
 _LEAST_P = 0.001
 
 

@@ -247,8 +247,6 @@ def extreme_points(cce: Array, count: int = IMAGES) -> tuple[list[int], list[int
 
 
 _LINES = (BLUE, ORANGE, GREEN)
-
-
 BY_CCE = "highest CCE first"
 
 

@@ -282,10 +282,7 @@ def tracking_uri(home: Path) -> str:
 
 
 CARD_SHARE_VARIABLE = "CONGRUENCE_CARD_SHARE"
-
 CARD_SHARE = 0.8  # of a card, where the variable says nothing else; the rest is its context's and other programs'
-
-
 _MEMBERSHIP, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
