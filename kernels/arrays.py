@@ -13,9 +13,10 @@ computed afresh, so that rounding stays at 1e-14.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -136,6 +137,69 @@ def row_slices(rows: int, at_once: float) -> list[slice]:
     """0, ..., rows - 1 in runs of ``at_once``, or of one where that is less: so many are in hand at a time."""
     step = max(1, int(at_once))
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+class RowFields:
+    """A dataclass whose fields have a part for each of n rows: arrays (n, ...), others of its kind, tuples of these."""
+
+    _shared: ClassVar[tuple[str, ...]] = ()  # fields that are those of all rows
+    _shared_points: ClassVar[tuple[str, ...]] = ()  # the same, unless they have two axes: then each row has its own
+
+    @classmethod
+    def _is_shared(cls, name: str, held: Any) -> bool:
+        return name in cls._shared or (name in cls._shared_points and np.ndim(held) == 1)
+
+    def _fields(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(next(held for name, held in self._fields().items() if not self._is_shared(name, held)))
+
+    def __getitem__(self, rows: Any) -> Self:
+        held = self._fields().items()
+        return self._made({name: each if self._is_shared(name, each) else _taken(each, rows) for name, each in held})
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """The rows of ``parts`` one after another.
+
+        Raises:
+            InvalidInputError: what rows share differs, or rows of one part are wider than those of another.
+        """
+        listed, lengths = [part._fields() for part in parts], [len(part) for part in parts]
+        return cls._made({name: cls._joined(name, [held[name] for held in listed], lengths) for name in listed[0]})
+
+    @classmethod
+    def _made(cls, held: dict[str, Any]) -> Self:
+        made = object.__new__(cls)  # what was checked once stays right
+        for name, each in held.items():
+            object.__setattr__(made, name, each)
+        return made
+
+    @classmethod
+    def _joined(cls, name: str, values: list[Any], lengths: list[int]) -> Any:
+        first, place = values[0], f"{cls.__name__}.concatenate"
+        if all(cls._is_shared(name, each) and np.array_equal(each, first) for each in values):
+            return first
+        if name in cls._shared:
+            raise InvalidInputError(f"{place}: the parts have different {name}")
+        if isinstance(first, tuple):
+            return tuple(type(column[0]).concatenate(column) for column in zip(*values, strict=True))
+        if hasattr(first, "concatenate"):
+            return type(first).concatenate(values)
+        if name in cls._shared_points:
+            values = [np.broadcast_to(each, (n, each.shape[-1])) for each, n in zip(values, lengths, strict=True)]
+        if len({each.shape[1:] for each in values}) > 1:
+            raise InvalidInputError(f"{place}: rows of {name} have the shapes {[each.shape[1:] for each in values]}")
+        return np.concatenate(values)
+
+
+def _taken(held: Any, rows: Any) -> Any:
+    """Some rows of a field; of one row alone, that row."""
+    if isinstance(held, tuple):
+        return tuple(each[rows] for each in held)
+    some = held[rows]
+    return some[None] if isinstance(held, np.ndarray) and some.ndim < held.ndim else some
 
 
 def _as_floating(array: Any, name: str) -> Any:

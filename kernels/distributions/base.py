@@ -11,13 +11,12 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, align, align_levels, as_rows, equal_rows, require_parameter
+from congruence.kernels.arrays import Array, RowFields, align, align_levels, as_rows, equal_rows, require_parameter
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.expectations import CountTables, polynomial_diagonal
@@ -364,35 +363,14 @@ class Distribution(ABC):
         return {name: np.asarray(held[name]) for name in self.parameter_names() if name in held}
 
 
-class ByRows(Distribution):
-    """A family whose dataclass fields are arrays (n, ...) of its rows."""
+class ByRows(RowFields, Distribution):
+    """A family whose dataclass fields hold its rows."""
 
     _argument_names: ClassVar[dict[str, str]] = {}  # of fields that the constructor calls otherwise
-    _shared: ClassVar[tuple[str, ...]] = ()  # fields that are those of all rows, unless they have two axes
 
     def parameters(self) -> dict[str, Array]:
         """The parameter arrays by the constructor's names."""
-        names = [item.name for item in fields(self)]  # type: ignore[arg-type]
-        return {self._argument_names.get(name, name): getattr(self, name) for name in names}
-
-    def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
-
-    def __getitem__(self, rows: Any) -> Self:
-        chosen = object.__new__(type(self))  # what was checked once stays right
-        for item in fields(self):  # type: ignore[arg-type]
-            held = getattr(self, item.name)
-            if item.name not in self._shared or np.ndim(held) > 1:
-                some = held[rows]
-                held = some if some.ndim == held.ndim else some[None]
-            chosen._hold(**{item.name: held})
-        return chosen
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution; vectors need the same number of values in all parts."""
-        columns = zip(*(part.parameters().values() for part in parts), strict=True)
-        return cls(*(np.concatenate(column) for column in columns))
+        return {self._argument_names.get(name, name): held for name, held in self._fields().items()}
 
 
 class Parametric(ByRows):
@@ -403,13 +381,11 @@ class Parametric(ByRows):
 
     def __post_init__(self) -> None:
         family = type(self).__name__
-        names = [item.name for item in fields(self)]  # type: ignore[arg-type]
-        unbounded = self._may_be_infinite
         given = {
-            name: as_rows(getattr(self, name), self._argument_names.get(name, name), family, infinite=name in unbounded)
-            for name in names
+            name: as_rows(held, self._argument_names.get(name, name), family, infinite=name in self._may_be_infinite)
+            for name, held in self._fields().items()
         }
-        self._hold(**dict(zip(names, equal_rows(family, **given), strict=True)))
+        self._hold(**dict(zip(given, equal_rows(family, **given), strict=True)))
         for name, expected in self._above_zero.items():
             values = getattr(self, name)
             require_parameter(values > 0, values, self._argument_names.get(name, name), family, expected)

@@ -19,7 +19,7 @@ from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 from congruence.kernels.arrays import Array, average_wave, require_parameter, row_slices
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Parametric
-from congruence.kernels.distributions.expectations import BLOCK_ENTRIES
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, shifted
 from congruence.kernels.distributions.mixture import Mixture
 from congruence.kernels.distributions.samples import Deterministic
 from congruence.kernels.kernel_functions import Kernel
@@ -134,6 +134,13 @@ class TruncatedNormal(BoundedNormal):
             mean[rows] = np.einsum("ik,ik->i", weight, t)
             std[rows] = np.sqrt(np.einsum("ik,ik->i", weight, (t - mean[rows, None]) ** 2))
         return mean, std
+
+    def raw_moments(self, order: int) -> Array:
+        standard = np.empty((len(self), order + 1))
+        for rows in row_slices(len(self), BLOCK_ENTRIES // (_NODES * (order + 1))):
+            t, weight = self._rule(rows)
+            standard[rows] = np.einsum("ik,iko->io", weight, t[:, :, None] ** np.arange(order + 1))
+        return shifted(self._center, self.scale, standard)
 
     def characteristic_function(self, t: Array) -> Array:
         t = np.asarray(t, dtype=np.float64)

@@ -10,7 +10,7 @@ base distribution X and a factor c of each row, and another probability of 0.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -290,17 +290,6 @@ class ZeroModified(Count):
     def parameters(self) -> dict[str, Array]:
         """The parameters of the base, and the probability."""
         return {**self.base.parameters(), self._probability_name: self._probability}
-
-    def __len__(self) -> int:
-        return len(self.base)
-
-    def __getitem__(self, rows: Any) -> Self:
-        return type(self)(self.base[rows], np.atleast_1d(self._probability[rows]))  # type: ignore[call-arg]
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        base = type(parts[0].base).concatenate([part.base for part in parts])
-        return cls(base, np.concatenate([part._probability for part in parts]))  # type: ignore[call-arg]
 
     @property
     def largest(self) -> Array:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, wraps
-from typing import Any, Self
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -39,7 +39,7 @@ _ENTRIES = 2**16  # quantiles searched for at once: they stay in the cache, and 
 
 
 @dataclass(frozen=True, repr=False)
-class Mixture(Distribution):
+class Mixture(ByRows):
     """sum_k w_ik F_ik: ``weights`` (n, K) or (K,), ``components`` K distributions of n rows each.
 
     Weights must be at least 0 and sum to 1 within 1e-4 (single precision); they are then normalised exactly.
@@ -82,19 +82,6 @@ class Mixture(Distribution):
     @property
     def dimension(self) -> int:
         return self.components[0].dimension
-
-    def __len__(self) -> int:
-        return len(self.weights)
-
-    def __getitem__(self, rows: Any) -> Self:
-        return type(self)(np.atleast_2d(self.weights[rows]), tuple(component[rows] for component in self.components))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution; the k-th components of all parts must be of one family."""
-        columns = zip(*(part.components for part in parts), strict=True)
-        joined = tuple(type(column[0]).concatenate(column) for column in columns)
-        return cls(np.concatenate([part.weights for part in parts]), joined)
 
     def parameters(self) -> dict[str, Array]:
         """The weights, and the parameters of component k as ``component_k.name``."""
@@ -224,21 +211,15 @@ class Mixture(Distribution):
         return self._average(lambda component: component.kernel_expectation(kernel, nodes))
 
 
+@dataclass(frozen=True, repr=False)
 class MixedCounts(Count):
     """The mixture of distributions of counts: ``weights`` (n, K) and K ``components`` of n rows each."""
 
-    def __init__(self, weights: Array, components: tuple[Count, ...]) -> None:
-        self.weights, self.components = weights, components
+    weights: Array
+    components: tuple[Count, ...]
 
-    def parameters(self) -> dict[str, Array]:
-        """None of its own: the mixture that these counts are tells them."""
-        return {}
-
-    def __len__(self) -> int:
-        return len(self.weights)
-
-    def __getitem__(self, rows: Any) -> MixedCounts:
-        return MixedCounts(np.atleast_2d(self.weights[rows]), tuple(part[rows] for part in self.components))
+    def __post_init__(self) -> None:
+        """Nothing: the mixture that these counts are has checked them."""
 
     @property
     def largest(self) -> Array:
@@ -266,28 +247,22 @@ _POINTS = 256
 _CLOSED_FORM_ENTRIES = 250_000  # a block and its scratch stay in a core's cache
 
 
-def _of_one_target(method: Callable[..., Array]) -> Callable[..., Array]:
-    """With one target a method of vectors is that of its normal distribution, shapes included."""
-
-    @wraps(method)
-    def either(self: MultivariateNormal, *given: Any, **named: Any) -> Array:
-        chosen = method if self._scalar is None else getattr(Normal, method.__name__)
-        return np.asarray(chosen(self if self._scalar is None else self._scalar, *given, **named))
-
-    return either
-
-
 @dataclass(frozen=True, repr=False)
 class MultivariateNormal(ByRows):
     """N(loc, diag(scale^2)) on q targets: ``loc`` and ``scale`` (n, q).
 
     ``cdf`` is the joint one. The energy score, and kernels other than RBF, Laplacian, Matern, polynomials and their
-    sums, use 256 fixed quasi-random points. With one target, (n, 1), every method is that of the scalar family
-    ``Normal``, shapes included.
+    sums, use 256 fixed quasi-random points. With one target, (n, 1), it is a ``Normal``.
     """
 
     loc: Array
     scale: Array
+
+    def __new__(cls, loc: Any = None, scale: Any = None) -> Any:
+        """Made without its parameters where it is unpickled."""
+        if np.ndim(loc) == np.ndim(scale) == 2 and np.shape(loc) == np.shape(scale) == (len(loc), 1):
+            return Normal(*(as_numbers(each, "MultivariateNormal", "(n, q)", 2)[:, 0] for each in (loc, scale)))
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         for name in ("loc", "scale"):
@@ -303,11 +278,6 @@ class MultivariateNormal(ByRows):
                 "positive standard deviation; check the model's output column"
             )
 
-    @cached_property
-    def _scalar(self) -> Normal | None:
-        """The distribution of the only target, if there is one only."""
-        return Normal(self.loc[:, 0], self.scale[:, 0]) if self.dimension == 1 else None
-
     @property
     def dimension(self) -> int:
         return int(self.loc.shape[1])
@@ -315,36 +285,30 @@ class MultivariateNormal(ByRows):
     def _standardize(self, y: Any) -> Array:
         return np.asarray((as_vectors(y, len(self), self.dimension) - self.loc) / self.scale)
 
-    @_of_one_target
     def log_prob(self, y: Any) -> Array:
         """Log density at y (n, q), shape (n,)."""
         z = self._standardize(y)
         return np.asarray(np.sum(-0.5 * z * z - np.log(self.scale) - 0.5 * np.log(2.0 * np.pi), axis=1))
 
-    @_of_one_target
     def cdf(self, y: Any) -> Array:
         """P(every component is at most that of y), for y (n, q), shape (n,)."""
         return np.asarray(np.prod(scipy.special.ndtr(self._standardize(y)), axis=1))
 
     _log_prob, _cdf, cdf_left = log_prob, cdf, cdf
 
-    @_of_one_target
     def mean(self) -> Array:
         """See Distribution, (n, q)."""
         return self.loc.copy()
 
-    @_of_one_target
     def std(self) -> Array:
         """See Distribution, (n, q)."""
         return self.scale.copy()
 
-    @_of_one_target
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` draws per row, (n, size, q)."""
         noise = stream(seed, "samples").standard_normal((len(self), size, self.dimension))
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * noise)
 
-    @_of_one_target
     def sample_by(self, uniforms: Uniforms, size: int) -> Array:
         """See Distribution, (n, size, q)."""
         noise = scipy.special.ndtri(uniforms(size * self.dimension, "")).reshape(len(self), size, self.dimension)
@@ -359,7 +323,6 @@ class MultivariateNormal(ByRows):
         """See Distribution."""
         return Normal(self.loc[:, column], self.scale[:, column])
 
-    @_of_one_target
     def crps(self, y: Any) -> Array:
         """The energy score of y (n, q), shape (n,)."""
         targets = as_vectors(y, len(self), self.dimension)
@@ -373,28 +336,23 @@ class MultivariateNormal(ByRows):
     def _points(self) -> Array:
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * normal_points(_POINTS, self.dimension))
 
-    @_of_one_target
     def characteristic_function(self, t: Array) -> Array:  # noqa: ARG002
         """Raises InvalidInputError for q > 1: features of vector targets use ``kernel_expectation``."""
         refuse("MultivariateNormal", "characteristic_function", self.dimension)
 
-    @_of_one_target
     def raw_moments(self, order: int) -> Array:  # noqa: ARG002
         """Raises InvalidInputError for q > 1."""
         refuse("MultivariateNormal", "raw_moments", self.dimension)
 
-    @_of_one_target
     def _quantile(self, q: Array) -> Array:  # noqa: ARG002
         refuse("MultivariateNormal", "quantile", self.dimension)
 
-    @_of_one_target
     def _expected_diagonal(self, kernel: Kernel) -> Array:
         """See Distribution: closed form of polynomials, else over fixed points."""
         if isinstance(kernel, Polynomial):
             return normal_polynomial_diagonal(kernel, self.loc, self.scale**2)
         return Samples(self._points()).kernel_diagonal(kernel)
 
-    @_of_one_target
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution, nodes (r, q): Gaussian integrals where they have a closed form, else over fixed points."""
         if has_gaussian_expectation(kernel):

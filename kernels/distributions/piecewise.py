@@ -7,6 +7,7 @@ Points and levels have shape (1, m) where all rows share them, or (n, m): what `
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -14,13 +15,15 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr, ndtri, wofz
 
-from congruence.kernels.arrays import Array, as_numbers, average_wave, require_parameter
+from congruence.kernels.arrays import Array, as_numbers, average_wave, require_parameter, row_slices
 from congruence.kernels.distributions.base import KNOT_LEVELS, ByRows
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES
 from congruence.kernels.errors import InvalidInputError
 
 SUM_TOLERANCE = 1e-4
 _EXACT = 1e-13
 _FEW = 2048  # comparisons a row that cost less than a search
+_PANELS = np.array([0.0, 1.0, 2.0, 3.5, 5.5, 9.0, 13.0])  # of a half-normal distribution
 _ROOT_2 = float(np.sqrt(2.0))
 _ROOT_2_PI = float(np.sqrt(2.0 * np.pi))
 
@@ -158,6 +161,28 @@ class PiecewiseLinear(ByRows):
             result = result + tail.mass * tail.characteristic_function(t)
         return np.asarray(result)
 
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution: exact in each segment."""
+        return self._expected(lambda y: y[..., None] ** np.arange(order + 1), order // 2 + 1, order + 1)
+
+    def _expected(self, values: Callable[[Array], Array], count: int, columns: int) -> Array:
+        """E g(Y), (n, r), for the ``values`` (..., r) of g at y (...): by ``count`` Gauss-Legendre nodes a segment.
+
+        Of polynomials of a degree below 2 ``count`` that is exact.
+        """
+        points, masses, (x, w) = self._points, self._masses, np.polynomial.legendre.leggauss(count)
+        some = row_slices(len(points), BLOCK_ENTRIES / (count * points[0].size * columns))
+        if len(some) > 1:
+            return np.concatenate([self[rows]._expected(values, count, columns) for rows in some])
+        inside = points[:, :-1, None] + np.diff(points, axis=1)[:, :, None] * (x + 1.0) / 2.0
+        shares = np.broadcast_to(masses[:, :, None] * (w / 2.0), (len(self), *inside.shape[1:]))
+        parts = [(inside, shares), *(tail.rule(count) for tail in self._tails)]
+        result = np.zeros((len(self), columns))
+        for places, weights in parts:
+            found, flat = values(places.reshape(len(places), -1)), weights.reshape(len(weights), -1)
+            result += flat @ found[0] if len(found) == 1 else np.einsum("ik,ikr->ir", flat, found)
+        return result
+
     def breaks(self) -> Array:
         """See Distribution: the points."""
         return np.broadcast_to(self._points, (len(self), self._points.shape[1]))
@@ -234,6 +259,23 @@ class Tail:
             mean, variance = self.z + hazard, 1.0 - hazard * (self.z + hazard)
         distance = self.scale * mean
         return self.end + distance if self.is_upper else self.end - distance, self.scale**2 * variance
+
+    def rule(self, count: int) -> tuple[Array, Array]:
+        """Values (1 or n, k) and weights, (1 or n, k), of expectations in the tail, of all its mass.
+
+        Of exponential tails Gauss-Laguerre's, exact for polynomials of a degree below 2 ``count``; of normal ones nodes
+        in panels, to rounding.
+        """
+        if self.kind == "exponential":
+            distances, shares = np.polynomial.laguerre.laggauss(count)
+        else:
+            nodes, weights = np.polynomial.legendre.leggauss(24)
+            edges = _PANELS * (1.0 + max(self.z, 0.0) / _PANELS[-1])
+            half = np.diff(edges)[:, None] / 2.0
+            distances = (edges[:-1, None] + half * (1.0 + nodes)).ravel()
+            shares = (half * weights).ravel() * np.exp(distances * (self.z - 0.5 * distances))
+        steps = self.scale * distances
+        return self.end + steps if self.is_upper else self.end - steps, self.mass * (shares / shares.sum())
 
     @property
     def squared_integral(self) -> Array:
@@ -331,17 +373,3 @@ def pick(points: Array, index: Array) -> Array:
     return np.asarray(points[0][index] if len(points) == 1 else np.take_along_axis(points, index, axis=1))
 
 
-def join_points(parts: list[Array], rows: list[int]) -> Array:
-    """The points of all parts: as they are where they are shared and the same, else one row each.
-
-    Raises:
-        InvalidInputError: parts with different numbers of points.
-    """
-    first = parts[0]
-    if first.ndim == 1 and all(np.array_equal(part, first) for part in parts):
-        return first
-    if len({part.shape[-1] for part in parts}) > 1:
-        raise InvalidInputError(f"the parts have {[part.shape[-1] for part in parts]} points; all need the same number")
-    return np.concatenate(
-        [np.broadcast_to(part, (count, part.shape[-1])) for part, count in zip(parts, rows, strict=True)]
-    )

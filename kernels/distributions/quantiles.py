@@ -6,7 +6,6 @@ distributions, binned and ordinal regression.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -14,16 +13,14 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from scipy.special import erfinv, ndtr, ndtri
 
-from congruence.kernels.arrays import Array, align, as_numbers, row_slices, to_numpy
+from congruence.kernels.arrays import Array, align, as_numbers, to_numpy
 from congruence.kernels.distributions.base import Stated
 from congruence.kernels.distributions.cells import Cells, cells_between
-from congruence.kernels.distributions.expectations import BLOCK_ENTRIES
 from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
     Tail,
     count_below,
     cumulative,
-    join_points,
     require_masses,
     require_points,
 )
@@ -158,18 +155,6 @@ class Quantiles(PiecewiseLinear):
             "beyond_quantiles": np.abs(self.outside(y)),
         }
 
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution; all parts need the same levels and tails."""
-        first = parts[0]
-        if any(part.tails != first.tails or not np.array_equal(part.levels, first.levels) for part in parts):
-            raise InvalidInputError("Quantiles.concatenate: the parts have different levels or tails")
-        values = np.concatenate([part.values for part in parts])
-        return cls(first.levels, values, first.tails, np.concatenate([np.asarray(part.crossed) for part in parts]))
-
     def parameters(self) -> dict[str, Array]:
         """See Distribution; the tails by their number in ``TAILS``, for arrays that hold distributions."""
         return {
@@ -243,7 +228,8 @@ class Histogram(PiecewiseLinear):
     networks (Mueller et al. 2022). Probabilities must sum to 1 within 1e-4 and are then normalised.
     """
 
-    _shared: ClassVar[tuple[str, ...]] = ("borders", "tail_share")
+    _shared: ClassVar[tuple[str, ...]] = ("tail_share",)
+    _shared_points: ClassVar[tuple[str, ...]] = ("borders",)
 
     borders: Array
     probabilities: Array
@@ -322,51 +308,7 @@ class Histogram(PiecewiseLinear):
         place = count_below(self._edges[:, 1:-1], y[:, None], or_equal=False)[:, 0]
         return Cells(self._cumulative[:, 1:], place, self._cumulative[:, :-1])
 
-    def __len__(self) -> int:
-        return len(self.probabilities)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution; all parts need the same number of bins and the same tails."""
-        if len({float(part.tail_share) for part in parts}) > 1:
-            raise InvalidInputError("Histogram.concatenate: the parts have different tails")
-        borders = join_points([part.borders for part in parts], [len(part) for part in parts])
-        return cls(borders, np.concatenate([part.probabilities for part in parts]), parts[0].tail_share)
-
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution: Gauss-Legendre nodes in each bin, 128 or more in all, and in each tail.
-
-        Kernels with a kink have some three digits so.
-        """
-        points, masses = self._points, self._masses
-        x, w = np.polynomial.legendre.leggauss(max(8, -(-128 // self.probabilities.shape[1])))
-        places = points[:, :-1, None] + np.diff(points, axis=1)[:, :, None] * (x + 1.0) / 2.0
-        result = np.empty((len(self), len(nodes)))
-        blocks = row_slices(len(self), BLOCK_ENTRIES // (places[0].size * max(1, len(nodes))))
-        for rows in blocks if len(points) > 1 else [slice(None)]:
-            means = _averages(kernel, nodes, places[rows], w / 2.0)
-            result[rows] = np.einsum("ib,ibr->ir", masses[rows], means) if len(points) > 1 else masses @ means[0]
-        distances, weights = _half_normal_rule()
-        for tail in self._tails:
-            steps = tail.scale * distances
-            places = tail.end + steps if tail.is_upper else tail.end - steps
-            result += tail.mass * _averages(kernel, nodes, places, weights)
-        return result
-
-
-def _averages(kernel: Kernel, nodes: Array, places: Array, weights: Array) -> Array:
-    """Returns sum_k w_k k(x_k, t_j) over places x (..., K), shape (..., r)."""
-    gram = np.asarray(kernel(places.ravel(), nodes)).reshape(*places.shape, len(nodes))
-    return np.asarray(np.einsum("...kr,k->...r", gram, weights))
-
-
-_PANELS = np.array([0.0, 1.0, 2.0, 3.5, 5.5, 9.0])  # of a half-normal distribution
-
-
-def _half_normal_rule() -> tuple[Array, Array]:
-    """Returns nodes and weights (k,) of E g(H) for the half-normal distribution of H."""
-    nodes, weights = np.polynomial.legendre.leggauss(24)
-    half = np.diff(_PANELS)[:, None] / 2.0
-    x = (_PANELS[:-1, None] + half * (1.0 + nodes)).ravel()
-    w = (half * weights).ravel() * np.exp(-0.5 * x * x)
-    return x, w / w.sum()
+        """See Distribution: by 128 nodes or more in all bins; kernels with a kink have some three digits so."""
+        count = max(8, -(-128 // self.probabilities.shape[1]))
+        return self._expected(lambda y: np.asarray(kernel(y.ravel(), nodes)).reshape(*y.shape, -1), count, len(nodes))

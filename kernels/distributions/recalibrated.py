@@ -12,16 +12,16 @@ lognormal distributions. Counts keep their own tail sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.arrays import Array, as_rows, equal_rows, require_parameter
-from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, Stated
+from congruence.kernels.arrays import Array, RowFields, as_rows, equal_rows, require_parameter
+from congruence.kernels.distributions.base import KNOT_LEVELS, ByRows, Distribution, Stated
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
@@ -38,7 +38,7 @@ _MAP = "NormalScoreMap"
 
 
 @dataclass(frozen=True)
-class NormalScoreMap:
+class NormalScoreMap(RowFields):
     """G_i of n rows.
 
     Attributes:
@@ -47,6 +47,8 @@ class NormalScoreMap:
         levels: v, increasing from 0 to 1, (L,), L >= 2.
         shares: H_i(v), strictly increasing from 0 to 1, (n, L).
     """
+
+    _shared: ClassVar[tuple[str, ...]] = ("levels",)
 
     shift: Array
     factor: Array
@@ -78,22 +80,6 @@ class NormalScoreMap:
     def affine(cls, shift: Any, factor: Any) -> Self:
         """Without a correction of shape."""
         return cls(shift, factor, np.array([0.0, 1.0]), np.array([[0.0, 1.0]]))
-
-    def __len__(self) -> int:
-        return len(self.shift)
-
-    def __getitem__(self, rows: Any) -> Self:
-        """The maps of some rows."""
-        shift, factor = np.atleast_1d(self.shift[rows]), np.atleast_1d(self.factor[rows])
-        return type(self)(shift, factor, self.levels, np.atleast_2d(self.shares[rows]))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """The rows of ``parts`` one after another; all need the same levels."""
-        if any(not np.array_equal(part.levels, parts[0].levels) for part in parts):
-            raise InvalidInputError(f"{_MAP}.concatenate: the parts have different levels")
-        names = "shift", "factor", "shares"
-        return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     @property
     def changes_shape(self) -> bool:
@@ -326,7 +312,7 @@ class Continued:
 
 
 @dataclass(frozen=True, repr=False)
-class _ThroughMap:
+class _ThroughMap(ByRows):
     """Rows of a base distribution and of the map that it is read through."""
 
     base: Distribution
@@ -336,11 +322,8 @@ class _ThroughMap:
     def recalibration(self) -> tuple[Distribution, NormalScoreMap]:
         return self.base, self.score_map
 
-    def __len__(self) -> int:
-        return len(self.base)
-
     def __getitem__(self, rows: Any) -> Self:
-        some = type(self)(self.base[rows], self.score_map[rows])
+        some = super().__getitem__(rows)
         if len(self) <= _KEPT_ROWS:
             vars(some)["_taken_from"] = self, rows
         return some
@@ -353,14 +336,9 @@ class _ThroughMap:
         """See Distribution: those of the base, and the map's shift and factor."""
         return {**self.base.parameters(), "shift": self.score_map.shift, "factor": self.score_map.factor}
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        bases = type(parts[0].base).concatenate([part.base for part in parts])
-        return cls(bases, NormalScoreMap.concatenate([part.score_map for part in parts]))
-
 
 @dataclass(frozen=True, repr=False)
-class Recalibrated(_ThroughMap, Distribution):
+class Recalibrated(_ThroughMap):
     """``base`` read through ``score_map``, row by row; see the module. Made by ``recalibrated``."""
 
     @property

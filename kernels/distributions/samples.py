@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, NoReturn, Self
@@ -26,7 +26,6 @@ from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
     count_below,
     cumulative,
-    join_points,
     require_masses,
     require_points,
 )
@@ -360,7 +359,7 @@ class WeightedSamples(PointMasses, PiecewiseLinear):
     """
 
     states_tails = False
-    _shared: ClassVar[tuple[str, ...]] = ("support",)
+    _shared_points: ClassVar[tuple[str, ...]] = ("support",)
 
     support: Array
     weights: Array
@@ -395,15 +394,6 @@ class WeightedSamples(PointMasses, PiecewiseLinear):
     @cached_property
     def _levels(self) -> Array:
         return np.repeat(cumulative(self.weights), 2, axis=1)[:, 1:-1]
-
-    def __len__(self) -> int:
-        return len(self.weights)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution; all parts need the same number of points."""
-        support = join_points([part.support for part in parts], [len(part) for part in parts])
-        return cls(support, np.concatenate([part.weights for part in parts]))
 
     def _quartiles(self) -> Array:
         return self.quantile(np.array([[0.25, 0.75]])).T

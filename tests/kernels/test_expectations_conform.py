@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import comb
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from expectation_rules import by_density, by_quantiles
 from family_cases import HARD, ORDINARY
 
 from congruence.kernels import conditional_congruence_error
-from congruence.kernels.distributions import Histogram, MultivariateNormal, Normal, Samples, StudentT
+from congruence.kernels.distributions import Histogram, MultivariateNormal, Normal, Quantiles, Samples, StudentT
 from congruence.kernels.distributions.recalibrated import Recalibrated
 from congruence.kernels.engine.targets import placed_targets, target_errors
 from congruence.kernels.errors import InvalidInputError
@@ -203,3 +204,23 @@ def test_the_noise_floor_of_an_ensemble_is_exact(kernel, members):
     expected = np.array(own) * (members + 1.0) / (members - 1.0)
     np.testing.assert_allclose(found, expected, rtol=3e-2 if rough else 1e-8)
     assert np.min(found) > 0.0
+
+
+def test_moments_between_quantiles_and_in_bins_are_their_definition():
+    """Quadrature missed narrow bins by 7e-5, and took a minute for 2,000 rows of 50."""
+    borders, power = np.linspace(-4.0, 4.0, 51), np.arange(7)
+    masses = np.random.default_rng(3).dirichlet(np.ones(50), 20)
+    low, high = borders[:-1, None], borders[1:, None]
+    within = (high ** (power + 1) - low ** (power + 1)) / ((power + 1) * (high - low))
+    np.testing.assert_allclose(Histogram(borders, masses).raw_moments(6), masses @ within, rtol=1e-12, atol=1e-13)
+    own = Histogram(np.tile(borders, (20, 1)), masses).raw_moments(6)
+    np.testing.assert_allclose(own, masses @ within, rtol=1e-12, atol=1e-13)
+    # Two thirds of the mass beyond the levels: E (3 - E)^k and E (5 + E)^k of exponential tails of scale s.
+    scale = 2.0 / np.log(2.0)
+    factorial = np.array([1.0, 1.0, 2.0, 6.0, 24.0])
+    tails = [[sum(comb(k, j) * end ** (k - j) * (side * scale) ** j * factorial[j] for j in range(k + 1))
+              for k in range(5)] for end, side in ((3.0, -1.0), (5.0, 1.0))]  # fmt: skip
+    middle = (5.0 ** (power[:5] + 1) - 3.0 ** (power[:5] + 1)) / ((power[:5] + 1) * 2.0)
+    expected = (np.sum(tails, axis=0) + middle) / 3.0
+    law = Quantiles([1 / 3, 2 / 3], [[3.0, 5.0]], "exponential")
+    np.testing.assert_allclose(law.raw_moments(4)[0], expected, rtol=1e-12)
