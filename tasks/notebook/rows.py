@@ -229,8 +229,10 @@ def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribu
     except UnreadableOutputError as error:
         said, no_family, _ = str(error).partition("; no family is known")
         if no_family:
-            draws = "where its columns are draws or members, predicted.to_numpy(); or "
-            ways = (draws if hasattr(predicted, "to_numpy") else "") + _WAYS
+            ways = _WAYS
+            if hasattr(predicted, "to_numpy"):
+                ways = "levels=[...] where its columns are quantiles, predicted.to_numpy() where they are draws; or "
+                ways += _WAYS
             said = f"{said.replace('its output', 'it')}; give {ways}"
         raise InvalidInputError(said) from error
 
@@ -254,7 +256,11 @@ def _plain(value: Any, what: str) -> Array:
 
 
 def _matrix(predicted: Any) -> Array | None:
-    """A plain array of numbers; frames say by their columns what they hold."""
+    """A plain array of numbers; frames say by their columns what they hold.
+
+    Raises:
+        InvalidInputError: an array of which a value is no number.
+    """
     if isinstance(predicted, (pd.DataFrame, Mapping, str)) or hasattr(predicted, "columns"):
         return None
     if not isinstance(predicted, (np.ndarray, list, tuple, pd.Series)) and not (
@@ -263,15 +269,18 @@ def _matrix(predicted: Any) -> Array | None:
         return None
     try:
         return np.asarray(as_array(predicted))
-    except (TypeError, ValueError):
-        return None
+    except (TypeError, ValueError) as error:
+        if isinstance(predicted, np.ndarray):
+            raise InvalidInputError(str(error)) from error
+        return None  # a list of distributions, for example
 
 
 def _numbers(values: Array, rows: int) -> Distribution:
     """Draws (n, k) or (n, k, q).
 
     Raises:
-        InvalidInputError: one number a row, draws of another number of rows, or what looks like quantiles.
+        InvalidInputError: one number a row, draws of another number of rows, or what looks like mean and spread, ends
+            of intervals or quantiles.
     """
     if values.ndim == 1:
         raise InvalidInputError(
@@ -282,7 +291,13 @@ def _numbers(values: Array, rows: int) -> Distribution:
         is_turned = values.ndim == 2 and values.shape[1] == rows
         turned = f"; its second axis has {rows}: give predicted.T" if is_turned else ""
         raise InvalidInputError(f"an array of shape {values.shape} for {rows} rows{turned}")
-    if values.ndim == 2 and values.shape[1] > 2 and (np.diff(values, axis=1) >= 0.0).all():
+    if values.ndim == 2 and values.shape[1] == 2:
+        raise InvalidInputError(
+            f"an array of shape {values.shape}: give (array[:, 0], array[:, 1]) where its columns are mean and std, "
+            "levels=[0.05, 0.95] where they are the ends of a 90 % interval, or Samples(array) of congruence.kernels "
+            "where they are two draws"
+        )
+    if values.ndim == 2 and (np.diff(values, axis=1) >= 0.0).all():
         raise InvalidInputError(
             f"an array of shape {values.shape} whose rows increase: give levels=[...] where these are quantiles, or "
             "Samples(array) of congruence.kernels where they are draws in order"

@@ -123,7 +123,7 @@ def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InvalidInputError(f"X: two columns are called {twice!r}; rename one of them")
-        frame = X.set_axis(names, axis=1).reset_index(drop=True)
+        frame = X.set_axis(names, axis=1).reset_index(drop=True).infer_objects()
     elif hasattr(X, "toarray"):
         raise InvalidInputError("X: is a sparse matrix; give X.toarray(), or the columns that say which rows are near")
     else:
@@ -157,12 +157,21 @@ def _column(values: Any, frame: pd.DataFrame, what: str, index: pd.Index | None 
 
 
 def require_same_order(found: pd.Index, index: pd.Index, what: str) -> None:
-    """Raise InvalidInputError where an index holds the rows of X in another order."""
-    if not found.equals(index) and len(found) == len(index) and found.is_unique and set(found) == set(index):
+    """Raise InvalidInputError where an index holds the rows of X in another order, or some of them at other places.
+
+    Rows that were numbered from 0 again are taken as they lie.
+    """
+    if found.equals(index) or len(found) != len(index) or not found.is_unique:
+        return
+    same, numbers = set(found) == set(index), pd.RangeIndex(len(index))
+    if same or (found.isin(index).any() and not found.equals(numbers) and not index.equals(numbers)):
         row = int(np.argmax(found.to_numpy() != index.to_numpy()))
+        differs = "the rows of X in another order" if same else "other rows than that of X"
+        remedy = (
+            "sort it by .loc[X.index]" if same else "give the rows of X, or .to_numpy() where they are in its order"
+        )
         raise InvalidInputError(
-            f"{what}: its index holds the rows of X in another order (row {row} is {found[row]!r}, in X "
-            f"{index[row]!r}); give {what}.loc[X.index]"
+            f"{what}: its index holds {differs} (row {row} is {str(found[row])!r}, in X {str(index[row])!r}); {remedy}"
         )
 
 
@@ -208,7 +217,7 @@ def _as_numbers(column: pd.Series[Any], what: str) -> Array:
         return np.asarray(column.to_numpy(float, na_value=np.nan), dtype=np.float64)
     found = pd.to_numeric(column, errors="coerce")
     wrong = (found.isna() & column.notna()).to_numpy()
-    if wrong.any() or column.dtype.kind == "M":
+    if wrong.any() or column.dtype.kind in "mM":
         row = int(np.argmax(wrong))
         raise InvalidInputError(f"{what}: row {row} is {column.iloc[row]!r}, expected a number; convert the column")
     return np.asarray(found, dtype=np.float64)
@@ -299,6 +308,9 @@ def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str]
         if _is_number(column):
             parts.append(np.asarray(column.to_numpy(float, na_value=np.nan), dtype=np.float64)[:, None])
             own.append(name)
+        elif column.dtype == object and (lists := [v for v in column if isinstance(v, (list, dict, set, np.ndarray))]):
+            mixed.append(f"{name!r} holds values of the type {type(lists[0]).__name__}")
+            continue
         elif column.dtype.kind not in "mM" and column.nunique() <= MOST_VALUES:
             values = sorted(column.dropna().astype(str).unique())
             coded = (column.astype(str).to_numpy(object)[:, None] == np.array(values, dtype=object)).astype(np.float64)
@@ -337,7 +349,8 @@ def _no_numbers(column: pd.Series[Any]) -> str | None:
     if wrong.sum() > 0.5 * there.sum():
         return None
     if not wrong.any():
-        return f"{column.name!r} holds numbers written as text"
+        kind = type(column[there].iloc[0])
+        return f"{column.name!r} holds numbers written as {'text' if kind is str else kind.__name__}"
     row, many = int(np.argmax(wrong)), int(wrong.sum())
     said = f"row {row} is {column.iloc[row]!r} ({many:,} of {len(column):,} are none)"
     return f"{column.name!r} holds numbers, but {said}"

@@ -231,7 +231,7 @@ def _no_number(value: Any) -> str:
             try:
                 float(one)
             except (TypeError, ValueError):
-                name = getattr(value, "name", None)
+                name, one = getattr(value, "name", None), one.item() if isinstance(one, np.generic) else one
                 return f"{'' if name is None else f'column {name!r}, '}row {row} is {one!r}, expected a number"
     return ""
 

@@ -6,6 +6,7 @@ import html
 import re
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,15 @@ def test_an_input_that_is_no_number_is_told_by_its_row() -> None:
         "'a' holds numbers, but row 17 is 'n/a' (1 of 60 are none); 'b' holds numbers written as text: convert the "
         "column, which says nothing of which rows are near as it is.",
     )
+
+
+def test_numbers_among_objects_say_what_is_near_and_lists_are_said_not_to() -> None:
+    """Floats of dtype object were called text, and a column of lists ended in pandas' own error."""
+    frame = table(60)
+    lists, exact = [[1.0, 2.0]] * 60, frame["c"].map(lambda value: Decimal(f"{value:.3f}"))
+    rows = rows_of(Given(frame[["a"]].astype(object).assign(b=lists, c=exact), frame["y"]))
+    assert rows.embeddings().shape == (60, 1)
+    assert rows.notes[0].startswith("'b' holds values of the type list; 'c' holds numbers written as Decimal: convert ")
 
 
 def test_few_rows_are_said_to_be_too_few_for_a_reason() -> None:
@@ -318,6 +328,7 @@ def three(frame: pd.DataFrame) -> np.ndarray:
     return frame["a"].to_numpy()[:, None] + np.array([-1.6, 0.0, 1.6])
 
 
+DAYS = pd.date_range("2024-01-01", periods=ROWS + 5)
 TURNED = "its index holds the rows of X in another order"
 SHARES = re.escape("must be two or more levels inside (0, 1); of percentages give the shares [0.05, 0.5, 0.95]")
 REFUSED = [
@@ -327,6 +338,9 @@ REFUSED = [
     ({"y": lambda f: f["y"].astype(object).where(f.index != 5, "n/a")}, "y: column 'y': row 5 is 'n/a'"),
     ({"y": lambda f: "price"}, "y: X has no column 'price'; it has 'a', 'b', 'c'"),
     ({"y": lambda f: np.ones(ROWS)}, "y: 'y' is 1 in every row"),
+    ({"y": lambda f: pd.to_timedelta(f["y"], unit="h")}, "y: column 'y': row 0 is Timedelta.*, expected a number"),
+    ({"X": lambda f: f[["a"]].set_index(DAYS[5:]), "y": lambda f: f[["y"]].set_index(DAYS[:-5])["y"]},
+     r"y: its index holds other rows than that of X \(row 0 is '2024-01-01.*', in X '2024-01-06"),
     ({"X": lambda f: f[["a", "y"]]}, "X: column 'y' holds the targets themselves; drop it, or give y='y'"),
     ({"X": lambda f: pd.concat([f[["a"]]] * 2, axis=1)}, "X: two columns are called 'a'"),
     ({"groups": lambda f: "nobody"}, "groups: X has no column 'nobody'"),
@@ -355,7 +369,9 @@ REFUSED = [
     ({"predicted": lambda f: dict(zip((5, 50, 95), three(f).T, strict=True))},
      r"5 is no name; .*; of quantiles the levels are shares: \{0.05:"),
     ({"predicted": lambda f: pd.DataFrame(three(f), columns=["ridge", "forest", "boosting"])},
-     r"where its columns are draws or members, predicted.to_numpy\(\); or a"),
+     r"give levels=.* are quantiles, predicted.to_numpy\(\) where they are draws; or a distribution"),
+    ({"predicted": lambda f: f[["a", "weight"]].to_numpy()}, r"\(240, 2\): give \(array\[:, 0\], .*mean and std"),
+    ({"predicted": lambda f: np.full((ROWS, 3), "n/a")}, "predicted: model: row 0 is 'n/a', expected a number"),
     ({"slices": lambda f: {"place": f["place"][::-1]}}, f"slices: 'place': {TURNED}"),
     ({"slices": lambda f: {"level": f["y"]}}, "slices: 'level' is the target; name another"),
     ({"X": lambda f: f[["a", "b"]].assign(a=1.0, b=2)}, "X: 'a', 'b': each has one value in all rows"),
