@@ -12,6 +12,7 @@ computed afresh, so that rounding stays at 1e-14.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -286,6 +287,12 @@ def too_few_rows(effective: float, rows: int) -> str:
 def printed(result: object, **said: Any) -> str:
     """Returns how a result prints at a prompt, in four digits: ``Name(mean=0.1234, band=[0.01, 0.02], ...)``."""
     return f"{type(result).__name__}({', '.join(f'{name}={_short(value)}' for name, value in said.items())})"
+
+
+def end_of_range(value: float, width: float) -> str:
+    """Returns an end of a range in three digits of the ``width`` of all: 2018 of years, 30600 of incomes, 0.193."""
+    more = max(0, round(math.log10(abs(value) / width))) if width > 0.0 and value else 0
+    return f"{float(f'{value:.{3 + more}g}'):.15g}"
 
 
 def _short(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_matrix, to_numpy
+from congruence.kernels.arrays import Array, end_of_range, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import sample_positions
 from congruence.kernels.conditional_calibration.faults import shift_and_factor
 from congruence.kernels.conditional_calibration.reading import Place, group_readings
@@ -183,15 +183,16 @@ def _range(name: str, values: Array, members: Array, low: float, high: float) ->
         return 0.0, f"{name} is always missing"
     inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
     width = (inside_high - inside_low) / (high - low) if high > low else 1.0
-    margin, text = 0.05 * (high - low), f"{name} mostly {inside_low:.3g} to {inside_high:.3g}"
+    first, last = (end_of_range(float(end), high - low) for end in (inside_low, inside_high))
+    margin, text = 0.05 * (high - low), f"{name} mostly {first} to {last}"
     if inside_low == inside_high and np.all((known := values[np.isfinite(values)]) == np.floor(known)):
         if np.array_equal(values == inside_low, members):
             return _ALL, f"{name} is {inside_low:.15g}"
         text = f"{name} is mostly {inside_low:.15g}"
     elif inside_low <= low + margin:
-        text = f"{name} mostly up to {inside_high:.3g}"
+        text = f"{name} mostly up to {last}"
     elif inside_high >= high - margin:
-        text = f"{name} mostly from {inside_low:.3g}"
+        text = f"{name} mostly from {first}"
     return float(width), text
 
 

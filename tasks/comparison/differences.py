@@ -26,6 +26,7 @@ from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, mean_columns
+from congruence.tasks.sentences.calibration import significant
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
@@ -55,7 +56,9 @@ class MetricDifference:
     rows: int
 
     def __str__(self) -> str:
-        return f"{self.difference:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
+        ends = (self.difference, self.low, self.high)
+        seen, low, high = (f"+{significant(v)}" if v >= 0.0 else significant(v) for v in ends)
+        return f"{seen} [{low}, {high}]"
 
     @property
     def side(self) -> Literal["better", "worse", ""]:

@@ -23,7 +23,7 @@ from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
 from congruence.tasks.scores.evaluation import ROW_CORRELATION
 from congruence.tasks.scores.metrics.registry import METRICS
-from congruence.tasks.sentences.calibration import p_value_in_words
+from congruence.tasks.sentences.calibration import p_value_in_words, significant
 
 Outcome = Literal["failed", "undecided", "passed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
@@ -224,11 +224,11 @@ def _below(candidate: ComparedVersion, name: str, limit: float) -> GateCheck:
     low, high = (metric.value if end is None else end for end in (metric.low, metric.high))
     outcome: Outcome = "passed" if high <= limit else "failed" if low > limit else "undecided"
     words = {"passed": "within", "failed": "above", "undecided": "not surely within or above"}
-    interval = f" [{low:.3g}, {high:.3g}]" if low < high else ""
+    interval = f" [{significant(low)}, {significant(high)}]" if low < high else ""
     return GateCheck(
         f"maximum {name}",
         outcome,
-        f"{name} is {metric.value:.3g}{interval}, {words[outcome]} {limit:g}",
+        f"{name} is {significant(metric.value)}{interval}, {words[outcome]} {limit:g}",
         metric=name,
         value=metric.value,
         limit=limit,
@@ -286,7 +286,7 @@ class _Rule:
         if self.key == "better_on" or is_better:
             words = {"passed": "better than", "failed": "worse than", "undecided": "not surely better or worse than"}
             return f"{words[outcome]} {other}'s"
-        amount = f"{self.margin} ({margin:.3g})" if self.margin.is_share else f"{self.margin}"
+        amount = f"{self.margin} ({significant(margin)})" if self.margin.is_share else f"{self.margin}"
         words = {"passed": "less than", "failed": "more than", "undecided": "not surely less or more than"}
         return f"{words[outcome]} {amount} worse than {other}'s"
 
@@ -362,7 +362,7 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference) -> GateC
     tested = pair.differences.get(SQUARED_CCE, item) if rule.metric == CCE else item
     needed = item.rows_that_decide(limit) if outcome == "undecided" else None
     said = rule.said(outcome, pair.second.label, limit, is_better=item.high < 0.0)
-    reason = f"{rule.metric} is {said}: {item.first:.3g} against {item.second:.3g}, difference {item}"
+    reason = f"{rule.metric} is {said}: {significant(item.first)} against {significant(item.second)}, difference {item}"
     if pair.first.split.digest != pair.second.split.digest:
         reason += ", each on rows of its own"
     elif rule.metric == CCE and not pair.first.shares_targets(pair.second):

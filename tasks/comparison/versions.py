@@ -37,6 +37,7 @@ from congruence.tasks.comparison.explored import (
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.scores.evaluation import SplitSummary, ranked
 from congruence.tasks.scores.metrics.registry import mean_columns, shown
+from congruence.tasks.sentences.calibration import significant
 
 
 @dataclass(frozen=True)
@@ -397,11 +398,11 @@ def _better(newer: Splits, older: Splits, settings: GateSettings, seed: int) -> 
         split, item = next(iter((lower or higher).items()))
         better, other = (newer, older) if lower else (older, newer)
         where = f" on {split}" if len(found) > 1 else ""
-        values = (item.first, item.second) if lower else (item.second, item.first)
+        values = [significant(value) for value in ((item.first, item.second) if lower else (item.second, item.first))]
         seen = item if lower else replace(item, difference=-item.difference, low=-item.high, high=-item.low)
         reason = (
-            f"{name} of {_label(better)} is lower than that of {_label(other)}{where}: {values[0]:.3g} against "
-            f"{values[1]:.3g}, difference {seen}"
+            f"{name} of {_label(better)} is lower than that of {_label(other)}{where}: {values[0]} against "
+            f"{values[1]}, difference {seen}"
         )
         return bool(lower), reason
     return None

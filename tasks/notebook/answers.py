@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from congruence.kernels.arrays import too_few_rows
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
@@ -143,14 +144,18 @@ class EvaluatedPrediction(Page):
         return "\n".join([*said, *self._numbers(), *self.notes, self.protocol])
 
     def _numbers(self) -> list[str]:
-        """The scores that people know, in a line."""
-        found = [metric_of(name) for name in ("crps_mean", "mae", "nll_mean") if name in self.evaluation.metrics]
+        """The scores that people know, in a line: NLL of quantiles is that of the lines that we draw through them."""
+        names = ("crps_mean", "mae") if self.evaluation.stated == "quantiles" else ("crps_mean", "mae", "nll_mean")
+        found = [metric_of(name) for name in names if name in self.evaluation.metrics]
         units = [f" {self.unit}" if self.unit and metric.unit == TARGET else "" for metric in found]
         said = [f"{metric.label} {self.evaluation.metrics[metric.name]}{unit}"
                 for metric, unit in zip(found, units, strict=True)]  # fmt: skip
         valid = self.evaluation.valid_scores
         if "nll" in valid and (impossible := int(np.isinf(valid["nll"]).sum())):
             said.append(f"NLL infinite: {impossible:,} of the targets given no probability")
+        effective = self.evaluation.metrics.get("effective_rows")
+        if effective is not None and (why := too_few_rows(effective.value, self.evaluation.split.valid_rows)):
+            said.append(f"without intervals: {why}")
         return [f"{', '.join(said)}."] if said else []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from types import TracebackType
@@ -104,11 +104,12 @@ def evaluate(
     Args:
         X: inputs, a frame or a matrix (n, d). Numbers are standardised; each value of a column of at most 30 words is a
             column of 0 and 1; dates and longer texts say nothing of which rows are near, and that is said.
-        y: targets (n,), or (n, q) for several a row, or the name of their column in X.
+        y: targets (n,), or (n, q) for several a row, or the name of their column in X, or of several in a list.
         predicted: one prediction for the n rows, or several by name. A prediction is a distribution of
             ``congruence.kernels``; a pair (mean, std); an array or frame of quantiles with ``levels``, or a frame whose
             columns name them (``q0.1``); draws (n, k); a distribution of scipy, torch, skpro, NGBoost or TensorFlow
-            Probability; or a fitted model, which is asked with X.
+            Probability; or a fitted model, which is asked with X. Of q targets mean and std are (n, q), draws
+            (n, k, q).
         groups: values of the rows, or the name of a column of X: rows of one group may depend on each other.
         time: the same: rows near in time may depend on each other.
         weights: the same: what each row counts in means.
@@ -148,6 +149,7 @@ def report(X: Any, y: Any, predicted: Any, **settings: Any) -> Any:
     Arguments and errors are those of ``evaluate``, and ``baseline`` as in ``compare``.
     """
     baseline = settings.pop("baseline", None)
+    _require_baseline(baseline, predicted)
     found = evaluate(X, y, predicted, **settings)
     if isinstance(found, EvaluatedPrediction):
         return found
@@ -169,15 +171,23 @@ def compare(X: Any, y: Any, predicted: Any, *, baseline: str | None = None, **se
     Raises:
         InvalidInputError: fewer than two predictions, an unknown baseline, or what ``evaluate`` refuses.
     """
-    found = evaluate(X, y, predicted, **settings)
-    if isinstance(found, EvaluatedPrediction) or len(found) < 2:
+    if not isinstance(predicted, Mapping) or len(predicted) < 2:
         raise InvalidInputError("predicted: one prediction; give at least two by name, {'a': ..., 'b': ...}")
+    _require_baseline(baseline, predicted)
+    found = evaluate(X, y, predicted, **settings)
+    if isinstance(found, EvaluatedPrediction):
+        raise InvalidInputError("predicted: the columns of one prediction; give two by name, {'a': ..., 'b': ...}")
     return _compared(found, baseline, settings.get("seed", 0))
 
 
+def _require_baseline(baseline: str | None, predicted: Any) -> None:
+    """Raise InvalidInputError, before anything is computed, where none of several predictions has that name."""
+    if baseline is not None and isinstance(predicted, Mapping) and baseline not in predicted:
+        names = ", ".join(map(repr, predicted))
+        raise InvalidInputError(f"baseline: {baseline!r} is not among the predictions {names}")
+
+
 def _compared(found: EvaluatedPredictions, baseline: str | None, seed: int) -> ComparedPredictions:
-    if baseline is not None and baseline not in found:
-        raise InvalidInputError(f"baseline: {baseline!r} is not among the predictions {', '.join(map(repr, found))}")
     versions = [ComparedVersion.of(each.evaluation) for each in found.values()]
     return ComparedPredictions(compare_versions(versions, baseline=baseline, seed=seed), found)
 

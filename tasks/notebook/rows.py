@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import Distribution, Normal, Quantiles, Samples
+from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Quantiles, Samples
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.contract.reading import spec_distribution
@@ -176,12 +176,21 @@ def distribution_of(
     """
     try:
         if _is_model(predicted):
-            asked = rows.inputs.loc[rows.valid] if isinstance(rows.inputs, pd.DataFrame) else rows.inputs[rows.valid]
-            return model_distribution(predicted, asked, levels=levels, method=method)
+            return model_distribution(predicted, _asked(predicted, rows), levels=levels, method=method)
         found = whole_distribution(predicted, rows.split.rows, levels=levels)
     except CongruenceError as error:
-        raise InvalidInputError(f"predicted: {name}: {error}") from error
+        said = str(error).removeprefix(f"{name}: ")
+        raise InvalidInputError(f"predicted: {name}: {said}") from error
     return found if rows.valid.all() else found[np.flatnonzero(rows.valid)]
+
+
+def _asked(model: Any, rows: MemoryRows) -> Any:
+    """X at the rows that are evaluated; of a frame only the columns that scikit-learn's model was fitted on."""
+    if not isinstance(rows.inputs, pd.DataFrame):
+        return rows.inputs[rows.valid]
+    fitted = list(getattr(model, "feature_names_in_", ()))
+    inputs = rows.inputs[fitted] if fitted and set(fitted) <= set(rows.inputs) else rows.inputs
+    return inputs.loc[rows.valid]
 
 
 def whole_distribution(predicted: Any, rows: int, *, levels: Sequence[float] | None = None) -> Distribution:
@@ -212,10 +221,20 @@ def model_distribution(
         kind, said = type(model).__name__, str(error).partition("; no family is known")
         more = f", which is no distribution; give method= with the method of {kind} that answers with one, or {_WAYS}"
         raise InvalidInputError(f"{kind}: {said[0]}{more if said[1] else ''}") from error
+    except CongruenceError:
+        raise
+    except Exception as error:  # its own
+        failed = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InvalidInputError(
+            f"{type(model).__name__}: asked with X it failed with {failed}; give X the columns that the model takes "
+            "(inputs= names those that say which rows are near), or predictions"
+        ) from error
     return spec_distribution(answer, len(inputs))
 
 
 def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribution:
+    if not isinstance(predicted, (np.ndarray, pd.DataFrame, pd.Series)) and hasattr(predicted, "to_pandas"):
+        predicted = predicted.to_pandas()  # of Arrow and Polars
     if isinstance(predicted, (tuple, list)) and len(predicted) == 2 and rows != 2:
         return _pair(predicted, rows)
     if levels is None and (matrix := _matrix(predicted)) is not None:
@@ -238,13 +257,16 @@ def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribu
 
 
 def _pair(predicted: Any, rows: int) -> Distribution:
-    """Mean and standard deviation, each a number a row or one for all."""
+    """Mean and standard deviation, each a number a row or one for all; of vectors (n, q), their parts independent."""
     mean, std = (_plain(value, what) for what, value in zip(("mean", "std"), predicted, strict=True))
+    of_vectors = mean.ndim == 2 and len(mean) == rows
     for what, values in (("mean", mean), ("std", std)):
-        if values.shape not in ((), (rows,)):
+        if values.shape not in ((), (rows,)) and not (of_vectors and values.shape == mean.shape):
             raise InvalidInputError(
                 f"(mean, std): {what} has shape {values.shape}, expected one value for each of {rows} rows"
             )
+    if of_vectors:
+        return MultivariateNormal(mean, np.broadcast_to(std if std.ndim != 1 else std[:, None], mean.shape).copy())
     return Normal(np.broadcast_to(mean, (rows,)).copy(), np.broadcast_to(std, (rows,)).copy())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,7 +94,7 @@ def rows_of(given: Given) -> MemoryRows:
             f"X: {_list(used)}: each has one value in all rows, which does not say which rows are near; add columns on "
             "which the target may depend"
         )
-    encoder = _encoder(matrix[valid], given)
+    encoder = _encoder(matrix[valid], columns, given)
     table = features.copy(deep=False)
     for name, values in slices.items():
         table[name] = values
@@ -127,7 +128,7 @@ def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
     elif hasattr(X, "toarray"):
         raise InvalidInputError("X: is a sparse matrix; give X.toarray(), or the columns that say which rows are near")
     else:
-        X = np.asarray(X)
+        X = _unmasked(X)
         if X.ndim == 1:
             X = X[:, None]
         if X.ndim != 2:
@@ -136,6 +137,11 @@ def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
     if frame.empty:
         raise InvalidInputError(f"X: has shape {frame.shape} and holds no values; give at least two rows and a column")
     return frame, X
+
+
+def _unmasked(values: Any) -> Array:
+    """An array; what is masked is missing."""
+    return np.asarray(values.astype(np.float64).filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values)
 
 
 def _column(values: Any, frame: pd.DataFrame, what: str, index: pd.Index | None = None) -> pd.Series[Any]:
@@ -183,12 +189,15 @@ def _targets(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> tuple[
     if isinstance(y, str):
         columns, names = [_column(y, frame, "y")], [given.target_name or y]
         taken[y] = "y"
+    elif isinstance(y, list) and y and all(isinstance(name, str) and name in frame for name in y):
+        columns, names = [frame[name] for name in y], list(y)
+        taken |= dict.fromkeys(y, "y")
     elif isinstance(y, pd.DataFrame):
         columns = [_column(y.iloc[:, place], frame, "y", index) for place in range(y.shape[1])]
         names = [str(name) for name in y.columns]
     else:
         try:
-            found = y if isinstance(y, pd.Series) else np.asarray(y)
+            found = y if isinstance(y, pd.Series) else _unmasked(y)
         except ValueError as error:  # of parts of various lengths
             said = f"y: a {type(y).__name__} of parts of various lengths, expected one target a row"
             raise InvalidInputError(f"{said}; the order is (X, y, predicted)") from error
@@ -274,6 +283,8 @@ def _slices(asked: Any, frame: pd.DataFrame, index: pd.Index | None, targets: Ar
         return {}
     if isinstance(asked, str):
         asked = [asked]
+    elif not isinstance(asked, (pd.Series, pd.DataFrame)) and hasattr(asked, "to_pandas"):
+        asked = asked.to_pandas()
     if isinstance(asked, pd.Series):
         asked = asked.to_frame(asked.name or "slice")
     if isinstance(asked, pd.DataFrame):
@@ -396,7 +407,7 @@ def _require_some(valid: Array, targets: Array, names: Sequence[str]) -> None:
         )
 
 
-def _encoder(matrix: Array, given: Given) -> FeatureEncoder:
+def _encoder(matrix: Array, columns: Sequence[str], given: Given) -> FeatureEncoder:
     if given.missing not in ("leave_out", "mean", "indicator"):
         raise InvalidInputError(f"missing: is {given.missing!r}; give 'leave_out', 'mean' or 'indicator'")
     if given.embeddings is not None:
@@ -404,7 +415,8 @@ def _encoder(matrix: Array, given: Given) -> FeatureEncoder:
     try:
         mean, scale = statistics(Moments.of(np.ascontiguousarray(matrix, dtype=np.float64)))
     except InvalidInputError as error:
-        raise InvalidInputError(f"X: {error}") from error
+        said = re.sub(r"feature (\d+)", lambda found: f"column {columns[int(found[1])]!r}", str(error))
+        raise InvalidInputError(f"X: {said}") from error
     return FeatureEncoder(EncoderSettings(kind="identity", mean=mean, scale=scale, missing=given.missing))  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import REGION, column_labels, metric_of
 from congruence.tasks.scores.points import is_numeric, searched_rows
 from congruence.tasks.scores.summary import slice_groups, tenths
-from congruence.tasks.sentences.calibration import probability, short_name
+from congruence.tasks.sentences.calibration import probability, short_name, significant
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -363,7 +363,7 @@ def number(value: Any, digits: int = 4) -> str:
     plain = float(value)
     if (plain.is_integer() or abs(plain) >= 1e4) and abs(plain) < 1e15:
         return f"{plain:,.0f}"
-    return f"{plain:.{digits}g}" if 1e-4 <= abs(plain) < 1e4 else f"{plain:.{digits - 1}e}"
+    return significant(plain, digits) if 1e-4 <= abs(plain) < 1e4 else f"{plain:.{digits - 1}e}"
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -70,8 +70,8 @@ class MetricValue:
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{self.value:.4g}"
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+            return significant(self.value, 4)
+        return f"{significant(self.value, 4)} [{significant(self.low, 4)}, {significant(self.high, 4)}]"
 
 
 def finite_metrics(values: Mapping[str, float]) -> dict[str, MetricValue]:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from congruence.kernels.arrays import Array, mean_over, too_few_rows
+from congruence.kernels.arrays import Array, end_of_range, mean_over, too_few_rows
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.samples import FEWEST_SCORED
@@ -276,7 +276,7 @@ def tenths(values: Array) -> tuple[Array, list[str], list[float]]:
     if not known.any():
         return np.zeros(len(values), dtype=np.intp), ["missing"], []
     edges = np.unique(np.quantile(values[known], np.linspace(0.0, 1.0, 11)[1:-1]))
-    ends = [f"{edge:.3g}" for edge in edges]
+    ends = [end_of_range(edge, float(np.ptp(edges))) for edge in edges.tolist()]
     names = [f"up to {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"{ends[-1]} and more", "missing"]
     found = np.where(known, np.searchsorted(edges, values, side="right"), len(edges) + 1)
     used, codes = np.unique(found, return_inverse=True)

@@ -172,9 +172,9 @@ def p_value_in_words(p: float) -> str:
     return "p < 0.001" if p < _LEAST_P else f"p = {p:.{digits}g}"
 
 
-def significant(value: float) -> str:
-    """Three significant digits; four before the point stay whole."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def significant(value: float, digits: int = 3) -> str:
+    """So many significant digits; what stands before the point stays whole, thousands separated."""
+    return f"{value:,.0f}" if abs(value) >= 10.0**digits - 0.5 else f"{value:.{digits}g}"
 
 
 def probability(p_value: float | None) -> str:

@@ -359,6 +359,20 @@ def test_a_region_is_named_by_a_feature_that_all_its_rows_lack() -> None:
     assert "missing" not in found.names[found.labels[-1]]
 
 
+def test_a_region_of_years_or_incomes_is_named_by_all_their_digits() -> None:
+    """It was "mostly 2.02e+03 to 2.02e+03"."""
+    x = np.random.default_rng(0).normal(size=(400, 2))
+    x[:150, 0] += 40.0
+    late = np.arange(400) < 150
+    year = np.where(late, 2016 + np.arange(400) % 4, 2004 + np.arange(400) % 9)
+    for values, said in (
+        (year, "year mostly from 2016"),
+        (np.where(late, 70123.0, 30612.3) + year, "year mostly from 72100"),
+    ):
+        found = regions(x, number=2, features={"year": values})
+        assert found.names[found.labels[0]] == said
+
+
 def test_a_region_is_named_by_words_and_as_all_rows_of_a_word_only_where_it_is_all_of_them() -> None:
     rng = np.random.default_rng(1)
     cluster = np.repeat([0, 1, 2], [300, 200, 100])

@@ -13,6 +13,7 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from databases import mlflow_at, mlflow_database
 from scipy import stats
@@ -231,6 +232,7 @@ GIVEN = {
         {f"q{level}": narrow(frame).quantile(level) for level in LEVELS}), {}),
     "draws": (lambda frame: frame[["a"]].to_numpy() + 0.6 * np.random.default_rng(1).normal(size=(len(frame), 50)), {}),
     "scipy": (lambda frame: stats.norm(frame["a"], 0.6), {}),
+    "arrow": (lambda frame: pa.table({"mean": frame["a"], "std": np.full(len(frame), 0.6)}), {}),
     "scikit-learn": (_fitted, {}),
 }  # fmt: skip
 
@@ -303,6 +305,43 @@ def test_vectors_of_targets_are_judged_together_and_one_by_one() -> None:
     assert "For y 2" in found.page
 
 
+def test_vectors_are_named_and_predicted_as_single_targets_are() -> None:
+    frame = table(60)
+    pair = (frame[["a", "c"]].to_numpy(), frame["weight"])
+    found = congruence.evaluate(frame[["a", "b", "c", "y"]], ["b", "y"], pair, metrics=["nll"]).evaluation
+    expected = stats.norm.logpdf(frame[["b", "y"]], pair[0], frame[["weight"]]).sum(axis=1)
+    np.testing.assert_allclose(found.scores["nll"], -expected)
+    assert list(found.features) == ["a", "c"]
+
+
+def test_masked_targets_are_missing_ones() -> None:
+    frame = table(120)
+    y = np.ma.masked_array(frame["y"], mask=frame.index == 7)
+    assert rows_of(Given(frame[["a"]], y)).left_out == {7: "target 'y' is nan"}
+
+
+def test_a_model_is_asked_with_its_columns_and_its_own_error_is_told_with_a_remedy() -> None:
+    frame = table(120)
+    model = _fitted(frame)
+    more, own = (congruence.evaluate(frame[names], frame["y"], model, **FEW) for names in (["c", "a", "b"], ["a", "b"]))
+    assert more.metrics["crps_mean"].value == own.metrics["crps_mean"].value
+    with pytest.raises(
+        InvalidInputError, match=r"predicted: BayesianRidge: .* ValueError: The feature .*; give X the "
+    ):
+        congruence.evaluate(frame[["a", "c"]], frame["y"], model)
+
+
+def test_of_scores_those_are_shown_that_say_something() -> None:
+    """An NLL of 1,250 (-76 to 7,911), of quantiles that crossed, and scores in powers of ten."""
+    frame = table(120)
+    stated = 1e5 * narrow(frame).quantile(np.array(LEVELS)[None, :])
+    few = congruence.evaluate(frame[["a"]], 1e5 * frame["y"], stated, levels=LEVELS, **FEW)
+    assert re.search(r"^CRPS \d\d,\d{3} \[\d\d,\d{3}, \d\d,\d{3}\], MAE [^N]*\.$", repr(few), re.MULTILINE)
+    weights = np.where(frame.index < 9, 1000.0, 1.0)
+    heavy = congruence.evaluate(frame[["a"]], frame["y"], narrow(frame), weights=weights, **FEW)
+    assert "without intervals: 9 effective rows of 120, and intervals need 20." in repr(heavy)
+
+
 def test_missing_values_are_left_out_or_stay_and_a_model_is_asked_for_the_rows_that_are_left() -> None:
     frame = table(120)
     frame.loc[[3, 50], "b"] = np.nan
@@ -343,6 +382,7 @@ REFUSED = [
      r"y: its index holds other rows than that of X \(row 0 is '2024-01-01.*', in X '2024-01-06"),
     ({"X": lambda f: f[["a", "y"]]}, "X: column 'y' holds the targets themselves; drop it, or give y='y'"),
     ({"X": lambda f: pd.concat([f[["a"]]] * 2, axis=1)}, "X: two columns are called 'a'"),
+    ({"X": lambda f: f[["a"]].assign(none=np.nan), "missing": lambda f: "mean"}, "X: column 'none' has no value"),
     ({"groups": lambda f: "nobody"}, "groups: X has no column 'nobody'"),
     ({"weights": lambda f: np.where(f.index == 4, -1.0, 1.0)}, "weights: row 4 is -1"),
     ({"time": lambda f: pd.Series(["2024-01-01"] * 239 + ["soon"])}, "time: row 239 is 'soon'"),
@@ -392,6 +432,8 @@ def test_one_prediction_is_no_comparison() -> None:
     frame = table(60)
     with pytest.raises(InvalidInputError, match="give at least two by name"):
         congruence.compare(frame[["a"]], frame["y"], narrow(frame), **FEW)
+    with pytest.raises(InvalidInputError, match="give two by name"):
+        congruence.compare(frame[["a"]], frame["y"], {"mean": frame["a"], "std": frame["weight"]}, **FEW)
     with pytest.raises(InvalidInputError, match="baseline: 'c' is not among"):
         congruence.compare(frame[["a"]], frame["y"], {"a": narrow(frame), "b": (0.0, 1.0)}, baseline="c", **FEW)
 

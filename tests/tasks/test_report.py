@@ -23,13 +23,14 @@ from congruence.kernels.distributions import Gamma, NegativeBinomial, Normal, Po
 from congruence.kernels.marginal_calibration import actual_over_expected
 from congruence.kernels.pit import pit_scores, pit_values
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
+from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.mlflow import runs
 from congruence.tasks.plots.comparison import slice_readings
 from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.report.evaluation import evaluation_report, of_sentence, places_of, report_data
-from congruence.tasks.report.page import drawn_laws, shown_rows
+from congruence.tasks.report.page import drawn_laws, number, shown_rows
 from congruence.tasks.scores import points
 from congruence.tasks.scores.evaluation import MetricValue, advise, verdict_of
 from congruence.tasks.scores.points import named_features, principal_axes, rows_looked_at, searched_rows
@@ -154,6 +155,16 @@ def test_the_edges_between_bins_are_those_of_the_bins_that_have_rows() -> None:
     assert (names[0], names[-1]) == ("0 to 0.7", "missing")
     as_the_page_does = np.where(np.isnan(values), len(names) - 1, np.searchsorted(edges, values, side="right"))
     np.testing.assert_array_equal(codes, as_the_page_does)
+
+
+def test_numbers_on_a_page_are_no_powers_of_ten() -> None:
+    """Bins of years were all "2.01e+03 to 2.01e+03", and intervals of the comparison "1e+02 to 1.1e+02"."""
+    assert tenths(np.repeat(np.arange(2001.0, 2011.0), 10))[1][1:3] == ["2001.9 to 2002.8", "2002.8 to 2003.7"]
+    assert [number(value, 2) for value in (99.97, 104.3, -7887.2, 0.0123, 1.2e-5)] == [
+        "100", "104", "-7,887", "0.012", "1.2e-05",
+    ]  # fmt: skip
+    assert str(MetricValue(45231.7, 43120.2, 1e9)) == "45,232 [43,120, 1,000,000,000]"
+    assert str(MetricDifference(1.0, 2.0, -1219.02, -7887.2, 112.665, None, 9)) == "-1,219 [-7,887, +113]"
 
 
 def test_bins_have_the_intervals_of_their_own_rows_and_of_a_version_that_is_right() -> None:
