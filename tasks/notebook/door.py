@@ -204,13 +204,15 @@ def evaluated(
     progress: bool | None = None,
 ) -> dict[str, EvaluatedPrediction]:
     """Each prediction on the rows of a call, by name; see ``evaluate``."""
+    metrics = [metrics] if isinstance(metrics, str) else metrics
     unknown = [name for name in metrics or () if name not in metric_names()]
     if unknown:
         raise InvalidInputError(f"metrics: {unknown[0]!r} is no metric; choose from {', '.join(metric_names())}")
     rows = rows_of(given)
     by_name = named(predicted, rows.split.rows)
     for label, one in by_name.items():
-        for part in one if isinstance(one, (tuple, list)) else [one]:
+        parts = one.values() if isinstance(one, Mapping) else one if isinstance(one, (tuple, list)) else [one]
+        for part in parts:
             if isinstance(part, (pd.Series, pd.DataFrame)) and given.index is not None:
                 require_same_order(part.index, given.index, f"predicted: {label}")
     with Progress(2.0 + 2.0 * len(by_name), shown=progress) as bar:

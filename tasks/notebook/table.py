@@ -78,7 +78,7 @@ def rows_of(given: Given) -> MemoryRows:
         matrix, used = given.embeddings, [str(name) for name in features]
         columns = [f"embedding[{place}]" for place in range(matrix.shape[1])]
     else:
-        near = [str(name) for name in given.inputs or features]
+        near = [str(name) for name in ([given.inputs] if isinstance(given.inputs, str) else given.inputs or features)]
         for name in near:
             _column(name, features, "inputs")
         matrix, used, columns = _numbers(features[near], notes)
@@ -258,6 +258,10 @@ def _design(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> SampleD
 
 def _codes(column: pd.Series[Any]) -> Array:
     """A number for each value, the same as for the same column in a file."""
+    if pd.api.types.is_integer_dtype(column):
+        whole = np.asarray(column, dtype=np.uint64 if column.dtype.kind == "u" else np.int64)
+        bits, is_long = whole.astype(np.float64).view(np.int64), (whole > 2**53) | (whole < -(2**53))
+        return np.where(is_long, whole.astype(np.int64, casting="unsafe"), bits)
     if pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(np.float64).view(np.int64)
     return pd.util.hash_array(column.astype(str).to_numpy(object), categorize=False).view(np.int64)
@@ -269,6 +273,8 @@ def _times(column: pd.Series[Any]) -> Array:
         return column.to_numpy(np.int64)
     if pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(np.float64)
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
     moments = pd.to_datetime(column, utc=True, errors="coerce")
     unread = moments.isna().to_numpy()
     if unread.any():

@@ -314,6 +314,13 @@ def test_vectors_are_named_and_predicted_as_single_targets_are() -> None:
     assert list(found.features) == ["a", "c"]
 
 
+def test_long_numbers_of_groups_are_told_apart() -> None:
+    """As floats, ids of 19 digits were one group, and nothing could be tested."""
+    frame = table(120)
+    rows = rows_of(Given(frame[["a"]], frame["y"], groups=10**18 + frame["patient"], inputs="a"))
+    assert len(np.unique(rows.design().groups)) == 30
+
+
 def test_masked_targets_are_missing_ones() -> None:
     frame = table(120)
     y = np.ma.masked_array(frame["y"], mask=frame.index == 7)
@@ -401,6 +408,8 @@ REFUSED = [
     ({"predicted": lambda f: {}}, "predicted: names nothing"),
     ({"predicted": lambda f: (f["a"][::-1], np.ones(ROWS))}, f"predicted: model: {TURNED}"),
     ({"predicted": lambda f: pd.DataFrame({"mean": f["a"][::-1], "std": 1.0})}, f"predicted: model: {TURNED}"),
+    ({"predicted": lambda f: {"mean": f["a"][::-1], "std": f["weight"]}}, f"predicted: model: {TURNED}"),
+    ({"metrics": lambda f: "rmsle"}, "metrics: 'rmsle' is no metric"),
     ({"predicted": lambda f: stats.norm(f["a"][:9], 1.0)}, rf"shape \(9,\), expected one value for .* {ROWS} rows"),
     ({"predicted": with_a_text}, "predicted: model: column 'mean', row 17 is 'n/a', expected a number"),
     ({"predicted": lambda f: tuple(with_a_text(f)[name] for name in ("mean", "std"))},
