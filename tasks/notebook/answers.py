@@ -208,7 +208,7 @@ class ComparedPredictions(Page):
     def to_frame(self) -> pd.DataFrame:
         """Returns a row for each prediction and metric that was compared: difference, interval, p-value, points won."""
         tables = {label: pair.table() for label, pair in self.comparison.pairs.items()}
-        return pd.concat(tables, names=["prediction"]).reset_index(level="prediction")
+        return pd.concat(tables, names=["prediction"]).reset_index(level="prediction").reset_index(drop=True)
 
     @cached_property
     def page(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,9 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     base = comparison.baseline.label
     sides = {label: _Sides.of(pair, len(comparison.pairs)) for label, pair in comparison.pairs.items()}
     sentences = {
-        label: _sentence(label, base, sides[label]) if pair.won is None else pair.won.sentence
+        label: _sentence(label, base, sides[label])
+        if pair.won is None
+        else pair.won.sentence + _beside_crps(label, base, sides[label])
         for label, pair in comparison.pairs.items()
     }
     pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
@@ -133,6 +135,12 @@ def _sentence(label: str, baseline: str, sides: _Sides) -> str:
     same = [metric_of(name).label for name in sides.same]
     rest = f"; on {listed(same)} chance explains the difference" if same else ""
     return f"{label} is {', '.join(parts)} than {baseline}{rest}."
+
+
+def _beside_crps(label: str, baseline: str, sides: _Sides) -> str:
+    """What differs where the CRPS is the same: NLL weighs the tails otherwise, CCE every place by itself."""
+    found = sides.better + sides.worse
+    return "" if CRPS in found or not found else f" {_sentence(label, baseline, replace(sides, same=[]))}"
 
 
 def _summary(baseline: str, found: dict[str, _Sides]) -> str:

@@ -174,7 +174,7 @@ def p_value_in_words(p: float) -> str:
 
 def significant(value: float, digits: int = 3) -> str:
     """So many significant digits; what stands before the point stays whole, thousands separated."""
-    return f"{value:,.0f}" if abs(value) >= 10.0**digits - 0.5 else f"{value:.{digits}g}"
+    return f"{value:,.0f}" if 10.0**digits - 0.5 <= abs(value) < 1e15 else f"{value:.{digits}g}"
 
 
 def probability(p_value: float | None) -> str:

@@ -223,6 +223,20 @@ def _fitted(frame: pd.DataFrame) -> Any:
     return BayesianRidge().fit(frame[["a", "b"]], frame["y"])
 
 
+def test_beside_the_same_crps_stands_what_is_worse() -> None:
+    """A spread that is a sixth too small cost NLL: "the same CRPS within chance" was all that was said."""
+    rng = np.random.default_rng(5)
+    x = pd.DataFrame({"a": rng.normal(size=700), "b": rng.uniform(size=700)})
+    mean, spread = x["a"].to_numpy(), np.exp(x["b"].to_numpy() - 1.0)
+    y = mean + 1.2 * spread * rng.normal(size=700)
+    given = {"narrow": (mean, spread), "right": (mean, 1.2 * spread), "off": (mean + 0.1, 1.2 * spread)}
+    found = congruence.compare(x, y, given, metrics=["nll", "crps", "recalibration"], baseline="right")
+    said = next(each for each in found.sentences if each.startswith("narrow"))
+    assert said.startswith("narrow and right have the same CRPS within chance")
+    assert ". narrow is worse on NLL by 0.0408 (0.019" in said
+    assert found.to_frame().index.is_unique
+
+
 LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
 GIVEN = {
     "ours": (narrow, {}),
