@@ -235,7 +235,7 @@ def model_distribution(
 def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribution:
     if not isinstance(predicted, (np.ndarray, pd.DataFrame, pd.Series)) and hasattr(predicted, "to_pandas"):
         predicted = predicted.to_pandas()  # of Arrow and Polars
-    if isinstance(predicted, (tuple, list)) and len(predicted) == 2 and rows != 2:
+    if isinstance(predicted, tuple if rows == 2 else (tuple, list)) and len(predicted) == 2:
         return _pair(predicted, rows)
     if levels is None and (matrix := _matrix(predicted)) is not None:
         return _numbers(matrix, rows)
@@ -313,7 +313,7 @@ def _numbers(values: Array, rows: int) -> Distribution:
         is_turned = values.ndim == 2 and values.shape[1] == rows
         turned = f"; its second axis has {rows}: give predicted.T" if is_turned else ""
         raise InvalidInputError(f"an array of shape {values.shape} for {rows} rows{turned}")
-    if values.ndim == 2 and values.shape[1] == 2:
+    if values.shape[1] == 2:
         raise InvalidInputError(
             f"an array of shape {values.shape}: give (array[:, 0], array[:, 1]) where its columns are mean and std, "
             "levels=[0.05, 0.95] where they are the ends of a 90 % interval, or Samples(array) of congruence.kernels "
