@@ -371,5 +371,3 @@ def count_below(points: Array, values: Array, *, or_equal: bool) -> Array:
 def pick(points: Array, index: Array) -> Array:
     """``points`` (1 or n, m) at ``index`` (n, k)."""
     return np.asarray(points[0][index] if len(points) == 1 else np.take_along_axis(points, index, axis=1))
-
-
