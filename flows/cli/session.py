@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 from congruence.flows.cli.options import explaining
 from congruence.tasks.dask.fork_server import load_for_workers
 from congruence.tasks.runtime.errors import ClusterError, SettingsError, require_database
-from congruence.tasks.runtime.files import collector_paused, tracking_uri, whole_file
+from congruence.tasks.runtime.files import tracking_uri, whole_file
+from congruence.tasks.runtime.memory import collector_paused
 
 if TYPE_CHECKING:
     from congruence.tasks.evaluate.plan import VersionOutcome

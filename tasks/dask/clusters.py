@@ -29,7 +29,7 @@ from congruence.kernels.threads import usable_cores
 from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT, can_fork
 from congruence.tasks.dask.gpus import visible_cards
 from congruence.tasks.runtime.errors import KEPT, ClusterError, SettingsError, mask_text
-from congruence.tasks.runtime.files import CARD_SHARE_VARIABLE, total_memory
+from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE, total_memory
 from congruence.tasks.settings.parts import ClusterSettings, Strict, checked, read_keys
 
 NAME = "${name}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from distributed import Client
 
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.files import card_share
+from congruence.tasks.runtime.memory import card_share
 from congruence.tasks.settings.parts import ClusterSettings
 
 DRIVER_PATHS = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))

@@ -370,7 +370,7 @@ def _score(
 ) -> VersionOutcome:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
     from congruence.tasks.mlflow.evaluations import log_evaluation  # draws, and is not loaded in the flow's process
-    from congruence.tasks.runtime.files import give_back
+    from congruence.tasks.runtime.memory import give_back
     from congruence.tasks.scores.version import score_version
 
     rows, kept, version, run_id = piece

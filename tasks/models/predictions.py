@@ -41,7 +41,8 @@ from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.models.processes import ModelProcess
 from congruence.tasks.runtime.errors import ContractError, SettingsError
-from congruence.tasks.runtime.files import MadeOnce, digest_of, from_npz, to_npz
+from congruence.tasks.runtime.files import digest_of, from_npz, to_npz
+from congruence.tasks.runtime.memory import MadeOnce
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion, PredictSettings
 from congruence.tasks.store.objects import ObjectStore
 

@@ -25,7 +25,7 @@ from congruence.kernels.errors import ProtocolError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, OutputScale, Polynomial
 from congruence.kernels.protocol import PROTOCOLS, Downsampling, EvaluationProtocol
 from congruence.tasks.runtime.errors import MASK, SettingsError, mask_text
-from congruence.tasks.runtime.files import CARD_SHARE_VARIABLE
+from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE
 
 
 class Strict(BaseModel):

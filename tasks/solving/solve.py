@@ -25,7 +25,8 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.runtime.errors import KEPT, ClusterError
-from congruence.tasks.runtime.files import available_memory, from_npz, to_npz
+from congruence.tasks.runtime.files import from_npz, to_npz
+from congruence.tasks.runtime.memory import available_memory
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import SolverSettings

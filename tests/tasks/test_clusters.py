@@ -45,7 +45,7 @@ from congruence.tasks.dask.clusters import (
 from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT, takes_sockets
 from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
 from congruence.tasks.evaluate import executors
-from congruence.tasks.runtime import files as memory
+from congruence.tasks.runtime import memory
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.settings.parts import ClusterSettings, TlsSettings

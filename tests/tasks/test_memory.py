@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from congruence.tasks.runtime import files as memory
-from congruence.tasks.runtime.files import available_memory, give_back, memory_left, memory_limit, total_memory
+from congruence.tasks.runtime import memory
+from congruence.tasks.runtime.memory import available_memory, give_back, memory_left, memory_limit, total_memory
 
 MIB = 2**20
 GIB = 2**30
