@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from congruence.kernels import EXACT, Distribution
 from congruence.tasks.scores.evaluation import MetricValue, WhatIsWrong
+from congruence.tasks.scores.faults import weak_segments, with_faults
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import score_points
-from congruence.tasks.scores.reading import read_what_is_wrong, weak_segments
-from congruence.tasks.scores.rows_read import RareTargets, RowsRead
-from congruence.tasks.scores.summary import version_metrics
+from congruence.tasks.scores.reading import RowsRead, read_what_is_wrong
+from congruence.tasks.scores.summary import RareTargets, version_metrics
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 
 
@@ -76,9 +77,14 @@ def _read(
         metrics,
         np.arange(len(y)),
         labels,
-        (lambda at: weak_segments(features, rows, points["cce"], points["cce_noise_floor"], at)) if segments else None,
-        lambda all_rows, _: rare.findings(
-            all_rows, lambda at: [f"patient {row}" for row in at], of_counts=rows.counts is not None
+        partial(
+            with_faults,
+            segments=(lambda at: weak_segments(features, rows, points["cce"], points["cce_noise_floor"], at))
+            if segments
+            else None,
+            rare=lambda all_rows, _: rare.findings(
+                all_rows, lambda at: [f"patient {row}" for row in at], of_counts=rows.counts is not None
+            ),
         ),
     )
     return Read(found, points, metrics, wrong.noting(rare.method))

@@ -17,7 +17,7 @@ from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be
 from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.differences import REACH, MetricDifference
 from congruence.tasks.scores.metrics.registry import RECALIBRATED, REGION, mean_columns
-from congruence.tasks.scores.summary import slice_groups, tenths
+from congruence.tasks.scores.points import slice_groups, tenths
 
 ROWS = 1_000
 SCORES = ("crps", "nll", "absolute_error")

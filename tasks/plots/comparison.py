@@ -36,7 +36,7 @@ from congruence.tasks.plots.style import (
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import BAND
 from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.scores.points import slice_groups
 
 SLICES = 20
 FEWEST_ROWS = 30  # for an interval of the shift and of the factor to say something

@@ -20,9 +20,9 @@ from congruence.tasks.encoders.loading import what_it_knows
 from congruence.tasks.report.page import SLICE, page_data, records, render
 from congruence.tasks.runtime.errors import mask_secrets
 from congruence.tasks.scores.evaluation import Advice, Evaluation, MetricValue, advise
+from congruence.tasks.scores.faults import FEWEST_ROWS
 from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, REGION, metric_of
-from congruence.tasks.scores.reading import FEWEST_ROWS
 from congruence.tasks.sentences.calibration import (
     capital,
     p_value_in_words,

@@ -28,8 +28,7 @@ from congruence.kernels.score_parts import QUANTILE_LEVELS
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import REGION, column_labels, metric_of
-from congruence.tasks.scores.points import is_numeric, searched_rows
-from congruence.tasks.scores.summary import slice_groups, tenths
+from congruence.tasks.scores.points import is_numeric, searched_rows, slice_groups, tenths
 from congruence.tasks.sentences.calibration import probability, short_name, significant
 
 if TYPE_CHECKING:

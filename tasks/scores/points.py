@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, end_of_range
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, correlations, dependence_scores
@@ -364,3 +365,48 @@ def searched_rows(count: int, seed: int = 0) -> Array:
 def is_numeric(values: pd.Series[Any]) -> bool:
     """Whether a column holds numbers, rather than truth values or words."""
     return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+
+
+SLICE_VALUES = 30
+
+
+def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
+    """The group of each row by a slice column: its number (n,), and the sorted names of the groups.
+
+    A missing value is a group of its own, and so is one without an end where numbers are cut into tenths. Texts are
+    made of groups and not of rows.
+    """
+    codes: Array
+    codes, distinct = pd.factorize(values)
+    if len(distinct) > SLICE_VALUES and pd.api.types.is_numeric_dtype(values):
+        finite = np.isfinite(values.to_numpy(float, na_value=np.nan))
+        cut = pd.qcut(values.where(finite), 10, duplicates="drop")
+        codes, distinct = cut.cat.codes.to_numpy(), cut.cat.categories
+    elif distinct.dtype.kind == "f" and np.all(np.abs(distinct) < 2**53) and np.all(distinct == np.rint(distinct)):
+        distinct = distinct.astype(np.int64)  # whole numbers, of which a missing one makes floats
+    named = pd.Series(distinct).astype("string").fillna("missing").str.replace(r"^\s*$", "(empty)", regex=True)
+    names = named.to_numpy(dtype=object)
+    if len(names) > SLICE_VALUES:
+        rows = np.bincount(codes[codes >= 0], minlength=len(names))
+        names[np.argsort(-rows, kind="stable")[SLICE_VALUES - 1 :]] = "other"
+    # The name at the end is that of missing values, whose code is -1; several groups may have one name.
+    every, merged = np.unique(np.append(names, "missing").astype(str), return_inverse=True)
+    groups = merged.astype(np.int32)[codes]
+    used = np.bincount(groups, minlength=len(every)) > 0
+    return (np.cumsum(used, dtype=np.int32) - 1)[groups], every[used]
+
+
+def tenths(values: Array) -> tuple[Array, list[str], list[float]]:
+    """The bin of each of n numbers by tenths of them, the names of the bins, and the edges between one and the next.
+
+    No bin is empty; what is not finite has the last one, "missing".
+    """
+    known = np.isfinite(values)
+    if not known.any():
+        return np.zeros(len(values), dtype=np.intp), ["missing"], []
+    edges = np.unique(np.quantile(values[known], np.linspace(0.0, 1.0, 11)[1:-1]))
+    ends = [end_of_range(edge, float(np.ptp(edges))) for edge in edges.tolist()]
+    names = [f"up to {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"{ends[-1]} and more", "missing"]
+    found = np.where(known, np.searchsorted(edges, values, side="right"), len(edges) + 1)
+    used, codes = np.unique(found, return_inverse=True)
+    return codes, [names[k] for k in used], [float(edges[k - 1]) for k in used[1:] if k <= len(edges)]

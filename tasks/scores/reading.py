@@ -1,42 +1,57 @@
-"""Reading what is wrong with a version from its calibration: in sentences, by slices, regions or segments."""
+"""Reading a version off its rows: by PIT values, as counts, or by what quantiles cover; and the verdict on its places.
+
+A version is read in the terms in which it speaks. Counts with many zeros are read by their sum and their zeros, ones,
+two and more; predicted quantiles by how many targets they hold; all others by the scores of their PIT values. What is
+wrong with one that is wrong is named in ``faults``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.counts import CountReading
-from congruence.kernels.conditional_calibration.faults import BIAS, SKEW, SPREAD, TAILS
-from congruence.kernels.conditional_calibration.reading import GroupReading, Place, group_reading, mixed_scores
+from congruence.kernels.conditional_calibration.counts import (
+    CountReading,
+    CountRows,
+    JumpScores,
+    by_group,
+    count_reading,
+)
+from congruence.kernels.conditional_calibration.reading import (
+    GroupReading,
+    LevelReading,
+    Place,
+    group_reading,
+    group_readings,
+    level_reading,
+)
 from congruence.kernels.conditional_calibration.regions import Regions, read_regions
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
-from congruence.kernels.conditional_calibration.searched_ranges import Feature, Range, SearchedRows
-from congruence.kernels.conditional_calibration.segments import FoundSegment, faulty_segments
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
-from congruence.kernels.engine.congruence_test import benjamini_hochberg
-from congruence.kernels.engine.results import BlocksInference, excess_over
-from congruence.kernels.pit import ORDERS, pit_values
+from congruence.kernels.engine.results import BlocksInference
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, WhatIsWrong, verdict_of
 from congruence.tasks.scores.metrics.metric import Rows
-from congruence.tasks.scores.points import feature_values
-from congruence.tasks.scores.rows_read import SCORES, Kind, RowsRead
-from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.scores.points import slice_groups
 from congruence.tasks.sentences.calibration import (
     LEVEL,
     capital,
     correlation_clause,
     inference_sentence,
     interpretation_sentence,
+    is_worth_naming,
     no_fault,
+    short_name,
 )
-from congruence.tasks.sentences.counts import count_clause
-from congruence.tasks.sentences.findings import Finding, Segment, group_finding, sentences_of
+from congruence.tasks.sentences.counts import count_fault, count_finding, level_fault, level_finding
+from congruence.tasks.sentences.findings import Finding, group_finding
+from congruence.tasks.sentences.target_rows import TargetRows
 
 FEWEST_INTERPRETED = 30  # what the interpreter has been trained on
 MOST_INTERPRETED = 8
@@ -51,9 +66,201 @@ WEIGHTED = "Scores are weighted; tests, sentences and their shares of the rows c
 
 _PLACES = ["place", "rows", "fault", "shift", "factor", "q_value"]
 
-Rare = Callable[[GroupReading | None, float], list[Finding]]
-"""What is found of targets far out and of values that many share: by the reading of all rows, and by the most that a
-part of the rows explains (``TargetRows.gain_of_part``)."""
+
+BESIDE = 0.01
+"""Level at which rows beside a place have a fault: asked of all of them and of a dozen places, after that place was."""
+
+
+@dataclass(frozen=True)
+class RowsRead:
+    """The rows of a version as its faults are read off them.
+
+    Attributes:
+        pit: PIT values, (n,).
+        counts: the rows, where they are counts with many zeros.
+        jumps: scores of the rows, where they are counts of any kind, or lie in cells that the version states: what is
+            read then takes no random numbers, which hide what few claims say.
+        blocks: of the rows, where they depend on each other.
+        targets: the rows in the targets' own unit; sizes are in predicted spreads without them.
+        members: of an ensemble, by whose ranks its law is read.
+        mixing: variance of the spread score over all rows, see ``kernels.conditional_calibration.faults.faults``.
+    """
+
+    pit: Array = field(repr=False)
+    counts: CountRows | None = None
+    jumps: JumpScores | None = None
+    blocks: DependentBlocks | None = None
+    targets: TargetRows | None = None
+    members: int | None = None
+    mixing: float = 0.0
+
+    @classmethod
+    def of(cls, given: Rows, mixing: float = 0.0) -> RowsRead:
+        """Of rows of one target, with their scores."""
+        points, targets, predictive, blocks = given.columns, given.targets, given.predictive, given.found.blocks
+        jumps, pit = JumpScores.of(targets, predictive), points["pit"]
+        return cls(
+            pit,
+            CountRows.of(targets, predictive),
+            jumps,
+            blocks,
+            TargetRows(targets, points["mean"], points["std"], pit, blocks),
+            predictive.members,
+            mixing,
+        )
+
+    def __len__(self) -> int:
+        return len(self.pit)
+
+    def __getitem__(self, rows: Array) -> RowsRead:
+        parts = {name: getattr(self, name) for name in ("pit", "counts", "jumps", "targets")}
+        parts = {name: None if part is None else part[rows] for name, part in parts.items()}
+        return replace(self, **parts, blocks=None if self.blocks is None else self.blocks.of_rows(rows))
+
+    def sizes(self, chosen: Array) -> TargetRows | None:
+        """Some rows in the targets' own unit."""
+        return None if self.targets is None else self.targets[chosen]
+
+    def gain_of(self, chosen: Array) -> float:
+        """What a shift and a spread of their own explain of some rows, see ``TargetRows.gain_of_part``."""
+        return 0.0 if self.targets is None else self.targets.gain_of_part(chosen)
+
+    @property
+    def scores(self) -> Array | JumpScores:
+        """What scores are made of."""
+        return self.pit if self.jumps is None else self.jumps
+
+    @property
+    def kind(self) -> Kind[Any]:
+        """In which terms they are read."""
+        states_levels = self.jumps is not None and self.jumps.levels is not None
+        return COUNTS if self.counts is not None else LEVELS if states_levels else SCORES
+
+    def places(self, groups: Mapping[str, Array]) -> list[Place]:
+        """The reading of each group of rows by its name, those with a fault beyond chance first, the largest before."""
+        kind = self.kind
+        readings, q_values = kind.by_group(self, groups)
+        found = [Place(name, q_values[name], reading) for name, reading in readings.items()]
+        return sorted(found, key=lambda place: (not kind.is_named(place, LEVEL), -kind.size(place.reading)))
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[R]):
+    """The terms in which versions are read.
+
+    Attributes:
+        read: some rows by their numbers, or all.
+        by_group: each of several groups of rows, and q-values over them.
+        is_off: whether there is a fault that is worth naming, by chance or not.
+        size: what the fault weighs, for the order of places.
+        fault: the fault in a few words.
+        finding: the fault in a sentence: of a place, by its name in that sentence, with sizes of its rows.
+        columns: what a table of places says beside it.
+    """
+
+    read: Callable[[RowsRead, Array | None], R]
+    by_group: Callable[[RowsRead, Mapping[str, Array]], tuple[dict[str, R], dict[str, float]]]
+    is_off: Callable[[R], bool]
+    size: Callable[[R], float]
+    fault: Callable[[R], str]
+    finding: Callable[[R, str, str, TargetRows | None], Finding]
+    columns: Callable[[R], dict[str, Any]]
+
+    def is_named(self, place: Place, level: float) -> bool:
+        """Whether the fault of a place is beyond chance over all places, and worth naming."""
+        return place.q_value <= level and self.is_off(place.reading)
+
+    def fault_beside(self, rows: RowsRead, chosen: Array, among: Array | None = None) -> Finding | None:
+        """The fault of all rows but some by their numbers, or of those ``among`` them; None of none beyond chance."""
+        others = np.setdiff1d(np.arange(len(rows)) if among is None else among, chosen)
+        reading: Any = self.read(rows, others) if len(others) > 1 else None
+        if reading is None or reading.p_value > BESIDE or not self.is_off(reading):
+            return None
+        return self.finding(reading, "", "", rows.sizes(others))
+
+    def table(self, places: Sequence[Place], level: float) -> pd.DataFrame:
+        """The places, with a fault where it is named at a level."""
+        return pd.DataFrame(
+            {
+                "place": place.name,
+                "rows": place.reading.rows,
+                "fault": self.fault(place.reading) if self.is_named(place, level) else "",
+                **self.columns(place.reading),
+                "q_value": place.q_value,
+            }
+            for place in places
+        )
+
+
+def _known(part: R | None) -> R:
+    assert part is not None  # of rows of this kind
+    return part
+
+
+_MIXED = 0.5
+"""Share of the rows beyond which some of them are a mixture as all are."""
+
+
+def _read_scores(rows: RowsRead, chosen: Array | None) -> GroupReading:
+    mixing = rows.mixing if chosen is None or len(chosen) > _MIXED * len(rows) else 0.0
+    return group_reading(rows.scores, chosen, mixing=mixing, blocks=rows.blocks, members=rows.members)
+
+
+def _of_levels(reading: LevelReading) -> dict[str, float]:
+    widest = next(iter(reading.intervals or reading.levels), None)
+    names = {"stated": "probability", "holds": "observed", "holds_low": "low", "holds_high": "high"}
+    return {name: np.nan if widest is None else getattr(widest, part) for name, part in names.items()}
+
+
+def _of_counts(reading: CountReading) -> dict[str, float]:
+    sums = {"observed": reading.total.observed, "expected": reading.total.expected}
+    ratios = {"ratio": reading.ratio, "ratio_low": reading.low, "ratio_high": reading.high}
+    shares = {
+        f"{name}_{kind}": getattr(tally, f"{kind}_share")
+        for name, tally in zip(("zeros", "ones", "more"), reading.shares, strict=True)
+        for kind in ("observed", "expected")
+    }
+    return {**sums, **ratios, **shares}
+
+
+SCORES: Kind[GroupReading] = Kind(
+    _read_scores,
+    lambda rows, groups: group_readings(rows.scores, groups, rows.blocks, rows.members),
+    is_worth_naming,
+    lambda reading: reading.strength**2 * reading.share,
+    lambda reading: short_name(reading.dominant, reading.strength),
+    group_finding,
+    lambda reading: {"shift": reading.shift, "factor": reading.factor},
+)
+
+
+LEVELS: Kind[LevelReading] = Kind(
+    lambda rows, chosen: level_reading(_known(rows.jumps), chosen, rows.blocks),
+    lambda rows, groups: by_group(lambda chosen: level_reading(_known(rows.jumps), chosen, rows.blocks), groups, 2),
+    lambda reading: reading.is_off,
+    lambda reading: reading.size,
+    level_fault,
+    lambda reading, place, words, *_: level_finding(reading, place, words),
+    _of_levels,
+)
+
+
+COUNTS: Kind[CountReading] = Kind(
+    lambda rows, chosen: count_reading(_known(rows.counts), chosen, rows.blocks),
+    lambda rows, groups: by_group(lambda chosen: count_reading(_known(rows.counts), chosen, rows.blocks), groups, 1),
+    lambda reading: reading.is_off,
+    lambda reading: reading.size,
+    count_fault,
+    lambda reading, place, words, *_: count_finding(reading, place, words),
+    _of_counts,
+)
+
+
+Faults = Callable[[WhatIsWrong, RowsRead, Sequence[Place], Mapping[str, Array], Mapping[str, str]], WhatIsWrong]
+"""The reading with its faults: of the rows, of places, of the rows of each of these, and what it is in a sentence."""
 
 
 def read_what_is_wrong(
@@ -63,8 +270,7 @@ def read_what_is_wrong(
     metrics: dict[str, MetricValue],
     numbers: Array,
     slices: pd.DataFrame,
-    segments: Callable[[Mapping[str, Array]], Searched] | None = None,
-    rare: Rare | None = None,
+    faults: Faults,
 ) -> WhatIsWrong:
     """Read one version.
 
@@ -79,8 +285,7 @@ def read_what_is_wrong(
         metrics: of the version, for what its CCE says.
         numbers: of the valid rows in the split, (v,).
         slices: labels of the valid rows, one column per slice; none that is a function of the target.
-        segments: looks for them (``weak_segments``), where the version is wrong; is given the rows of each place.
-        rare: see ``Rare``.
+        faults: names them where the version is wrong (``with_faults``).
     """
     assert calibration.reading is not None
     assert calibration.curves is not None
@@ -93,7 +298,7 @@ def read_what_is_wrong(
     at = regions.names.index(worst.name)
     there = slice(at, at + 1)
     said = {"pit": _interpreted(places, rows.pit, groups)} if kind is SCORES else {}
-    judged, is_wrong = _judged(kind, places, metrics, len(rows))
+    judged, is_wrong = judged_by(kind, places, metrics, len(rows))
     judged = replace(
         judged,
         places=judged.places.assign(**said),
@@ -102,91 +307,7 @@ def read_what_is_wrong(
         row=int(numbers[regions.medoids[at]]),
         curve=replace(curves, shares=curves.shares[there], lower=curves.lower[there], upper=curves.upper[there]),
     )
-    if not is_wrong:
-        return judged
-    searched = Searched(rows) if segments is None else segments(groups)
-    return _with_faults(judged, rows, places, groups, words, searched, rare)
-
-
-def _with_faults(
-    judged: WhatIsWrong,
-    rows: RowsRead,
-    places: Sequence[Place],
-    groups: Mapping[str, Array],
-    words: Mapping[str, str],
-    searched: Searched,
-    rare: Rare | None,
-) -> WhatIsWrong:
-    """The reading with its sentences: of all rows, of ``places``, of the segments that were found, and beside."""
-    kind, found = rows.kind, searched.segments
-    overall = kind.read(rows, None)
-    of_scores = overall if isinstance(overall, GroupReading) else None
-    left = overall if of_scores is None else _less_mixed(of_scores, searched)
-    is_off = overall.p_value <= LEVEL and kind.is_off(overall) and left is not None
-    wrong = [place for place in places if kind.is_named(place, LEVEL)]
-
-    def placed(finding: Finding) -> Finding:
-        return replace(finding, lies_in=tuple(part.name for part in found if finding.place in part.places))
-
-    def others(first: Finding, place: str) -> Finding | None:
-        of_segment = any(each.name in (first.place, place) for each in found)
-        read, where = (searched.rows, searched.places) if of_segment else (rows, groups)
-        return kind.fault_beside(read, where[first.place], where[place] if place else None)
-
-    named = [
-        placed(kind.finding(place.reading, place.name, words.get(place.name, ""), rows.sizes(groups[place.name])))
-        for place in wrong
-    ]
-    apart = [placed(each.finding) for each in found if not any(each.repeats(place) for place in named)]
-    if rare is not None:
-        gains = [rows.gain_of(groups[place.name]) for place in wrong]
-        gains += [searched.rows.gain_of(searched.places[each.name]) for each in found]
-        apart += rare(of_scores, max([0.0, *gains]))
-    everywhere = kind.finding(left, "", "", rows.targets) if is_off else None
-    sentences, fault = sentences_of(everywhere, named, len(places), apart, others)
-    return replace(judged, sentences=tuple(sentences), fault=fault, segments=found)
-
-
-def read_vector_targets(
-    calibration: VersionCalibration, given: Rows, names: Sequence[str], metrics: dict[str, MetricValue]
-) -> WhatIsWrong:
-    """Read one version of vector targets: the test of all of them together, and the fault of each by itself.
-
-    Args:
-        calibration: as it was measured.
-        given: the v valid rows.
-        names: of the targets, (q,).
-        metrics: of the version, for what its CCE says.
-    """
-    read = {}
-    for column, name in enumerate(names):
-        law = given.predictive.marginal(column)
-        if law is not None:
-            values = pit_values(given.targets[:, column], law, seed=given.seed, keys=given.names)
-            read[name] = group_reading(values, blocks=given.found.blocks, members=law.members)
-    q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
-    places = [Place(name, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
-    places.sort(key=lambda place: -abs(place.reading.strength))
-    scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
-
-    judged, is_wrong = _judged(SCORES, places, metrics, len(given.targets))
-    judged = replace(judged, method=method_of(calibration))
-    if not is_wrong:
-        return judged
-    named = [
-        group_finding(place.reading, place.name, f"for {place.name}")
-        for place in places
-        if SCORES.is_named(place, LEVEL)
-    ]
-    together = None
-    if not named and calibration.test.p_value < LEVEL:
-        clause = (
-            "no target is wrong by itself on average over all rows: how they go together is, or where (seen best at a "
-            f"scale of {scale})"
-        )
-        together = Finding("", "", len(given.targets), 1.0, clause, "how targets go together", 1.0)
-    sentences, fault = sentences_of(together, named, len(places))
-    return replace(judged, sentences=tuple(sentences), fault=fault)
+    return faults(judged, rows, places, groups, words) if is_wrong else judged
 
 
 def method_of(calibration: VersionCalibration) -> str:
@@ -219,7 +340,7 @@ def with_inference(
     return found if inference is None else found.noting(inference_sentence(inference))
 
 
-def _judged(
+def judged_by(
     kind: Kind[Any], places: Sequence[Place], metrics: Mapping[str, MetricValue], rows: int
 ) -> tuple[WhatIsWrong, bool]:
     """The table of places by the verdict of all parts, and whether the version is wrong: else no fault is named.
@@ -238,22 +359,6 @@ def _judged(
     is_wrong = verdict.p_value is not None and verdict.is_wrong
     said = () if verdict.p_value is None or is_wrong else (no_fault(rows, verdict.p_value),)
     return WhatIsWrong(said, kind.table(places, LEVEL if is_wrong else -1.0), p_value=p_value), is_wrong
-
-
-def _less_mixed(overall: GroupReading, searched: Searched) -> GroupReading | None:
-    """The reading of all rows less the skew and tails that a segment and all other rows make together.
-
-    None where its fault is a spread, skew or tails of which they make most: then the segment is the fault.
-    """
-    left, dominant = overall.unexplained.copy(), ORDERS.index(overall.dominant)
-    own = left + mixed_scores([overall], searched.rows.members)
-    for mixed in map(searched.mixed, searched.segments):
-        if dominant != BIAS and abs(overall.strength - mixed[dominant]) < _HALF * abs(overall.strength):
-            return None
-        for order in (SKEW, TAILS):
-            if order != dominant and abs(own[order] - mixed[order]) < abs(left[order]):
-                left[order] = own[order] - mixed[order]
-    return replace(overall, unexplained=left)
 
 
 def _of_slices(slices: pd.DataFrame) -> tuple[dict[str, Array], dict[str, str]]:
@@ -278,125 +383,3 @@ def _interpreted(places: Sequence[Place], pit: Array, groups: Mapping[str, Array
         found = interpret_pit(pit[groups[name]], level=INTERPRETED_LEVEL / len(read), resamples=RESAMPLES)
         said[name] = interpretation_sentence(found) if found.verdict.findings else found.verdict.label
     return [said.get(place.name, "") for place in places]
-
-
-FEWEST_ROWS = 200
-"""Rows below which places as small as segments say nothing."""
-
-_MOSTLY = 0.8
-_HALF = 0.5
-
-
-@dataclass(frozen=True)
-class Searched:
-    """The rows in which segments were looked for, and what was found.
-
-    Attributes:
-        rows: the rows.
-        places: which of them lie in each slice or region, and in each segment, by name.
-        segments: those in which the version is wrong, the most wrong first.
-    """
-
-    rows: RowsRead
-    places: Mapping[str, Array] = field(default_factory=dict)
-    segments: tuple[Segment, ...] = ()
-
-    def mixed(self, segment: Segment) -> Array:
-        """Mean PIT scores that the rows of a segment and all others would have together if either were normal, (4,),
-        their spread score by their shifts alone."""
-        is_inside = np.zeros(len(self.rows), dtype=bool)
-        is_inside[self.places[segment.name]] = True
-        parts = [SCORES.read(self.rows, np.flatnonzero(some)) for some in (is_inside, ~is_inside)]
-        mixed = mixed_scores(parts, self.rows.members)
-        mixed[SPREAD] = mixed_scores(parts, self.rows.members, shifts_alone=True)[SPREAD]
-        return mixed
-
-
-def weak_segments(
-    features: pd.DataFrame,
-    rows: RowsRead,
-    cce: Array,
-    expected: Array,
-    places: Mapping[str, Array] | None = None,
-    *,
-    is_sample: bool = False,
-) -> Searched:
-    """Look for segments in which the version is wrong; none where none is.
-
-    Of a version that is true, 95 of 100 splits have none.
-
-    Args:
-        features: named columns of numbers, truth values or words, (n, k); missing values are allowed.
-        rows: the n rows.
-        cce: CCE at the rows, (n,).
-        expected: what it would be there if the version were true, (n,).
-        places: the row numbers of slices or regions by their names.
-        is_sample: whether the split has more.
-    """
-    if len(rows) < FEWEST_ROWS:
-        return Searched(rows)
-    columns = [Feature(str(name), feature_values(features[name])) for name in features.columns]
-    kind, found, held = rows.kind, list[Segment](), dict(places or {})
-    whole = {each.name: ends for each in columns if (ends := _whole_ends(each)) is not None}
-    most = LEVEL  # the p-value of a fault that is too small to be named: what is less certain than that is none
-    for segment in faulty_segments(columns, SearchedRows.of(rows.pit, rows.jumps, rows.blocks), level=LEVEL):
-        chosen, name = segment.rows, ", ".join(_range(each, whole.get(each.feature)) for each in segment.ranges)
-        judged = segment.judged_by
-        reading = kind.read(rows, judged)
-        is_new, is_beyond_chance = all(each.name != name for each in found), reading.p_value <= LEVEL
-        if is_beyond_chance and not kind.is_off(reading):
-            most = min(most, segment.p_value)
-        elif is_new and is_beyond_chance and segment.p_value <= most:  # it may differ by being right
-            excess = excess_over(float(cce[chosen].mean()), float(expected[chosen].mean()))
-            finding = kind.finding(reading, name, "", rows.sizes(judged))
-            if isinstance(reading, CountReading) and not np.array_equal(judged, chosen):
-                finding = replace(finding, clause=count_clause(reading, of_others=True))
-            sample = len(rows) if is_sample else None
-            finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows), sample=sample)
-            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment)))
-            held[name] = chosen
-    found = [replace(each, places=_places_in(each.name, held, len(rows))) for each in found]
-    return Searched(rows, held, tuple(sorted(found, key=lambda segment: -segment.finding.weight)))
-
-
-def _places_in(place: str, places: Mapping[str, Array], rows: int) -> tuple[str, ...]:
-    """The other places of which four of five rows are among those of ``place``."""
-    inside = np.zeros(rows, dtype=bool)
-    inside[places[place]] = True
-    others = {name: own for name, own in places.items() if name != place and len(own)}
-    return tuple(name for name, own in others.items() if np.mean(inside[own]) >= _MOSTLY)
-
-
-def _whole_ends(feature: Feature) -> tuple[float, float] | None:
-    """The least and the largest value of a column of whole numbers; None of others."""
-    if feature.values.dtype.kind != "f":
-        return None
-    known = feature.values[np.isfinite(feature.values)]
-    return (float(known.min()), float(known.max())) if len(known) and np.all(known == np.floor(known)) else None
-
-
-def _range(part: Range, whole: tuple[float, float] | None) -> str:
-    if part.word is not None:
-        return f"{part.feature} is {'not ' if part.is_not else ''}{part.word}"
-    low, high = part.above, part.up_to
-    if np.isinf(low) and np.isinf(high):
-        return f"{part.feature} is not missing"
-    if whole is not None:  # "2 or more", not "above 1.5"
-        low, high = np.floor(low) + 1.0, np.floor(high)
-        if max(low, whole[0]) == min(high, whole[1]):
-            return f"{part.feature} is {max(low, whole[0]):.15g}"
-        if np.isinf(high):
-            return f"{part.feature} from {low:.15g}"
-    if np.isinf(low):
-        return f"{part.feature} up to {high:.15g}"
-    return f"{part.feature} above {low:.15g}" if np.isinf(high) else f"{part.feature} {low:.15g} to {high:.15g}"
-
-
-def _ranges(segment: FoundSegment) -> tuple[tuple[str, float, float], ...]:
-    """See ``Segment.ranges``."""
-    return tuple(
-        (part.feature, part.above, part.up_to)
-        if part.word is None
-        else (f"{part.feature} = {part.word}", *((-np.inf, 0.5) if part.is_not else (0.5, np.inf)))
-        for part in segment.ranges
-    )

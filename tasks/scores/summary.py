@@ -6,9 +6,8 @@ What is a mean over rows has its value, interval and slices from sums that are a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
 from operator import add
 from typing import Any
 
@@ -16,24 +15,28 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from congruence.kernels.arrays import Array, end_of_range, mean_over, too_few_rows
+from congruence.kernels.arrays import Array, mean_over, too_few_rows
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.rare import Extremes, Mass, Masses, extremes, masses
+from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.samples import FEWEST_SCORED
 from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.engine.results import CongruenceResult, excess_interval, excess_over
 from congruence.kernels.resampling import LARGEST_BLOCK, Estimate, ScoreStatistics, sliced_statistics, too_large_block
 from congruence.kernels.rng import stream
-from congruence.kernels.scores import central_intervals
+from congruence.kernels.scores import central_intervals, resolution
 from congruence.kernels.trust.judgement import RejectionCurve, rejection_curve
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue, finite_metrics
 from congruence.tasks.scores.metrics.metric import INDEPENDENT, Metric, Rows
 from congruence.tasks.scores.metrics.registry import METRICS, asked_for, shown
-from congruence.tasks.scores.points import blocks_of_means, is_numeric
+from congruence.tasks.scores.points import blocks_of_means, is_numeric, slice_groups
+from congruence.tasks.sentences.calibration import is_off
+from congruence.tasks.sentences.counts import MOST_NAMED, extremes_finding, mass_finding
+from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.solving.measurement import VersionMeasurement
 
 BLOCK_ROWS = 2**16
-SLICE_VALUES = 30
 
 Means = Mapping[str, Any]
 
@@ -241,48 +244,6 @@ def rejection_curves(cce: Any, scores: Mapping[str, Array] | pd.DataFrame) -> di
     return {name: rejection_curve(cce, loss) for name, loss in known.items()}
 
 
-def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
-    """The group of each row by a slice column: its number (n,), and the sorted names of the groups.
-
-    A missing value is a group of its own, and so is one without an end where numbers are cut into tenths. Texts are
-    made of groups and not of rows.
-    """
-    codes: Array
-    codes, distinct = pd.factorize(values)
-    if len(distinct) > SLICE_VALUES and pd.api.types.is_numeric_dtype(values):
-        finite = np.isfinite(values.to_numpy(float, na_value=np.nan))
-        cut = pd.qcut(values.where(finite), 10, duplicates="drop")
-        codes, distinct = cut.cat.codes.to_numpy(), cut.cat.categories
-    elif distinct.dtype.kind == "f" and np.all(np.abs(distinct) < 2**53) and np.all(distinct == np.rint(distinct)):
-        distinct = distinct.astype(np.int64)  # whole numbers, of which a missing one makes floats
-    named = pd.Series(distinct).astype("string").fillna("missing").str.replace(r"^\s*$", "(empty)", regex=True)
-    names = named.to_numpy(dtype=object)
-    if len(names) > SLICE_VALUES:
-        rows = np.bincount(codes[codes >= 0], minlength=len(names))
-        names[np.argsort(-rows, kind="stable")[SLICE_VALUES - 1 :]] = "other"
-    # The name at the end is that of missing values, whose code is -1; several groups may have one name.
-    every, merged = np.unique(np.append(names, "missing").astype(str), return_inverse=True)
-    groups = merged.astype(np.int32)[codes]
-    used = np.bincount(groups, minlength=len(every)) > 0
-    return (np.cumsum(used, dtype=np.int32) - 1)[groups], every[used]
-
-
-def tenths(values: Array) -> tuple[Array, list[str], list[float]]:
-    """The bin of each of n numbers by tenths of them, the names of the bins, and the edges between one and the next.
-
-    No bin is empty; what is not finite has the last one, "missing".
-    """
-    known = np.isfinite(values)
-    if not known.any():
-        return np.zeros(len(values), dtype=np.intp), ["missing"], []
-    edges = np.unique(np.quantile(values[known], np.linspace(0.0, 1.0, 11)[1:-1]))
-    ends = [end_of_range(edge, float(np.ptp(edges))) for edge in edges.tolist()]
-    names = [f"up to {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"{ends[-1]} and more", "missing"]
-    found = np.where(known, np.searchsorted(edges, values, side="right"), len(edges) + 1)
-    used, codes = np.unique(found, return_inverse=True)
-    return codes, [names[k] for k in used], [float(edges[k - 1]) for k in used[1:] if k <= len(edges)]
-
-
 def values_of(requested: Sequence[str], rows: Rows) -> dict[str, MetricValue]:
     """Returns the metrics that are made of all rows at once and have no interval, as far as they are finite."""
     made = {metric.name: metric.value(rows) for metric in asked_for(requested) if metric.value is not None}
@@ -390,3 +351,72 @@ def _numbers(inputs: pd.DataFrame) -> Array:
         else:
             columns.append(slice_groups(column)[0].astype(float))
     return np.column_stack(columns)
+
+
+NOT_STATED = "Targets far out were not counted: what was predicted states no probability as small as 0.001."
+
+
+FEW = 0.1
+"""Share of the targets: of more far out, the spread or the mean is what is wrong."""
+
+
+COUNTED = (0.0, 1.0)
+"""Values whose masses the finding on counts with many zeros has anyway."""
+
+
+@dataclass(frozen=True)
+class RareTargets:
+    """The targets of a version far out, and the values that many share; None of either where it was not looked for."""
+
+    far: Extremes | None = None
+    shared: Masses | None = None
+
+    @classmethod
+    def of(cls, rows: Rows) -> RareTargets:
+        """Nothing of vectors, and of rows that depend on each other in too few blocks."""
+        targets, predictive, blocks = rows.targets, rows.predictive, rows.found.blocks
+        if targets.ndim != 1 or rows.found.refused:
+            return cls()
+        step = resolution(targets)
+        found = cls(shared=masses(targets, predictive, step, blocks))
+        return replace(found, far=extremes(targets, predictive, step, blocks, found.masses))
+
+    @property
+    def masses(self) -> tuple[Mass, ...]:
+        """The values that many share whose number is wrong, the most wrong first."""
+        return () if self.shared is None else self.shared.faults()
+
+    def metrics(self) -> dict[str, MetricValue]:
+        """The p-values of both, and what the most is wrong with: numbers of targets, and shares of a value."""
+        known: dict[str, float] = {}
+        if self.far is not None and self.far.p_value is not None and (most := self.far.most) is not None:
+            known |= {"extremes_p_value": self.far.p_value, "extremes_level": most.level}
+            known |= {"extremes_observed": most.observed, "extremes_expected": most.expected}
+        if self.shared is not None and self.shared.p_value is not None:
+            known["masses_p_value"] = self.shared.p_value
+            for mass in self.masses[:1]:
+                known |= {"mass_value": mass.value, "mass_observed": mass.observed_share}
+                known["mass_expected"] = mass.expected_share
+        return finite_metrics(known)
+
+    @property
+    def method(self) -> str:
+        """What was not looked at, if anything was not."""
+        return NOT_STATED if self.far is not None and not self.far.counts else ""
+
+    def findings(
+        self, overall: GroupReading | None, names: Callable[[Array], list[str]], *, of_counts: bool
+    ) -> list[Finding]:
+        """The largest fault of a single value, and targets far out beyond what the fault of all rows explains.
+
+        Args:
+            overall: the reading of all rows by their PIT values; None of versions that are read in their own terms.
+            names: of rows by their numbers.
+            of_counts: whether counts with many zeros are read, whose finding speaks of 0 and 1.
+        """
+        found = [mass_finding(mass) for mass in self.masses if not (of_counts and mass.value in COUNTED)][:1]
+        shift, factor = (overall.shift, overall.factor) if overall is not None and is_off(overall) else (0.0, 1.0)
+        beyond = None if self.far is None else self.far.beyond(shift, factor)
+        if self.far is not None and beyond is not None and beyond.observed <= FEW * self.far.rows:
+            found.append(extremes_finding(self.far, beyond, names(self.far.farthest[:MOST_NAMED])))
+        return found

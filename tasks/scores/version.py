@@ -11,7 +11,7 @@ import importlib.metadata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from congruence.tasks.scores.evaluation import (
     WhatIsWrong,
     verdict_of,
 )
+from congruence.tasks.scores.faults import Searched, read_vector_targets, weak_segments, with_faults
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import (
     RECALIBRATED,
@@ -65,17 +66,8 @@ from congruence.tasks.scores.points import (
     score_points,
     searched_rows,
 )
-from congruence.tasks.scores.reading import (
-    WEIGHTED,
-    Searched,
-    not_read,
-    read_vector_targets,
-    read_what_is_wrong,
-    weak_segments,
-    with_inference,
-)
-from congruence.tasks.scores.rows_read import RareTargets, RowsRead
-from congruence.tasks.scores.summary import coverage_risk, floor_share, remarks, version_metrics
+from congruence.tasks.scores.reading import WEIGHTED, RowsRead, not_read, read_what_is_wrong, with_inference
+from congruence.tasks.scores.summary import RareTargets, coverage_risk, floor_share, remarks, version_metrics
 from congruence.tasks.sentences.calibration import CorrectionPreview, is_off, no_fault
 from congruence.tasks.sentences.counts import crossing_finding, fraction_finding, ordered_finding, power_finding
 from congruence.tasks.sentences.findings import Finding
@@ -310,7 +302,9 @@ def _what_is_wrong(
     draws = predictive.draws
     ordered = [] if draws is None or not _all_rise(draws) else [ordered_finding(*draws.shape).sentence]
     labels = given.labels.drop(columns=split.settings.target_columns, errors="ignore")
-    said = read_what_is_wrong(calibration, regions, rows, metrics, numbers, labels, segments, beside)
+    said = read_what_is_wrong(
+        calibration, regions, rows, metrics, numbers, labels, partial(with_faults, segments=segments, rare=beside)
+    )
     # Once sorted, exchanged quantiles may be right: then nothing else is wrong, and this is all there is to say.
     unsaid = tuple(each.sentence for each in crossing if each.sentence not in said.sentences and not said.fault)
     # What makes quantiles out of draws makes all other sentences.

@@ -26,8 +26,8 @@ from congruence.kernels.conditional_calibration.prepared import prepare_calibrat
 from congruence.kernels.pit import pit_values
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, ROW_CORRELATION, MetricValue, verdict_of
-from congruence.tasks.scores.reading import read_what_is_wrong
-from congruence.tasks.scores.rows_read import RowsRead
+from congruence.tasks.scores.faults import with_faults
+from congruence.tasks.scores.reading import RowsRead, read_what_is_wrong
 
 METRICS = ["cce", "congruence_test", "calibration", "pit", "actual_over_expected"]  # what sentences are made of
 PER_INPUTS = 50  # splits that share inputs and draws
@@ -128,7 +128,7 @@ def main() -> None:
                 "calibration_p_value": MetricValue(found.test.p_value),
             }
             labels = pd.DataFrame({name: rng.integers(0, 4, n).astype(str) for name in ("site", "kind")})
-            wrong = read_what_is_wrong(found, found.regions, RowsRead(pit), metrics, np.arange(n), labels)
+            wrong = read_what_is_wrong(found, found.regions, RowsRead(pit), metrics, np.arange(n), labels, with_faults)
             metrics[PLACES_P_VALUE] = MetricValue(wrong.p_value)
             verdict = verdict_of(metrics, rows=n)
             count_parts(counts, verdict.parts)

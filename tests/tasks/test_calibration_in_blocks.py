@@ -21,8 +21,8 @@ from congruence.kernels.engine.plan import Ask
 from congruence.kernels.pit import pit_values
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
-from congruence.tasks.scores.reading import read_what_is_wrong
-from congruence.tasks.scores.rows_read import RowsRead
+from congruence.tasks.scores.faults import with_faults
+from congruence.tasks.scores.reading import RowsRead, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.solving.measurement import VersionMeasurement
 from congruence.tasks.solving.pass_runner import measure_blocks
@@ -143,7 +143,9 @@ def test_faults_are_found_and_a_true_version_is_left_alone(blocks: CutRows, made
     assert metrics["calibration_effect_spread"].low > 0.1
     pit = pit_values(blocks.y, blocks.models["narrow"])
     rows = RowsRead(pit)
-    wrong = read_what_is_wrong(calibration, calibration.regions, rows, metrics, np.arange(N), pd.DataFrame())
+    wrong = read_what_is_wrong(
+        calibration, calibration.regions, rows, metrics, np.arange(N), pd.DataFrame(), with_faults
+    )
     assert "predicted spread is too small by a factor of 1.5" in wrong.sentences[0]
     assert "exact at any number of independent rows" in wrong.method
     faults = calibration.reading.columns()["calibration_fault"]

@@ -33,7 +33,7 @@ from congruence.tasks.scores.evaluation import (
     WhatIsWrong,
     verdict_of,
 )
-from congruence.tasks.scores.rows_read import NOT_STATED
+from congruence.tasks.scores.summary import NOT_STATED
 from congruence.tasks.sentences.counts import crossing_finding, power_finding
 from congruence.tasks.sentences.findings import group_finding
 from congruence.tasks.sentences.target_rows import TargetRows

@@ -36,8 +36,8 @@ from congruence.tasks.scores.metrics.definitions import NEW_TARGETS
 from congruence.tasks.scores.metrics.definitions import ROWS as OTHER_ROWS
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import METRICS, metric_names, metric_of, requested_metrics, shown
-from congruence.tasks.scores.points import score_points
-from congruence.tasks.scores.summary import CLASSIFIER, MeanMetrics, coverage_risk, slice_groups, version_metrics
+from congruence.tasks.scores.points import score_points, slice_groups
+from congruence.tasks.scores.summary import CLASSIFIER, MeanMetrics, coverage_risk, version_metrics
 from congruence.tasks.sentences.calibration import probability
 from congruence.tasks.solving.measurement import measure
 

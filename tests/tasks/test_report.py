@@ -33,10 +33,16 @@ from congruence.tasks.report.evaluation import evaluation_report, of_sentence, p
 from congruence.tasks.report.page import drawn_laws, number, shown_rows
 from congruence.tasks.scores import points
 from congruence.tasks.scores.evaluation import MetricValue, advise, verdict_of
-from congruence.tasks.scores.points import named_features, principal_axes, rows_looked_at, searched_rows
-from congruence.tasks.scores.reading import weak_segments
-from congruence.tasks.scores.rows_read import RowsRead
-from congruence.tasks.scores.summary import slice_groups, tenths
+from congruence.tasks.scores.faults import weak_segments
+from congruence.tasks.scores.points import (
+    named_features,
+    principal_axes,
+    rows_looked_at,
+    searched_rows,
+    slice_groups,
+    tenths,
+)
+from congruence.tasks.scores.reading import RowsRead
 from congruence.tasks.sentences.calibration import CorrectionPreview, PreviewRow, significant
 from congruence.tasks.sentences.counts import randomised_coverage
 from congruence.tasks.sentences.findings import Segment, sentences_of

@@ -43,11 +43,11 @@ from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.scores import reading as score_reading
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, WhatIsWrong, verdict_of
+from congruence.tasks.scores.faults import read_vector_targets, weak_segments, with_faults
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import metric_names, metric_of
 from congruence.tasks.scores.points import features_of_inputs, named_features, over_all_rows
-from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments
-from congruence.tasks.scores.rows_read import RowsRead
+from congruence.tasks.scores.reading import RowsRead, read_what_is_wrong
 from congruence.tasks.scores.summary import _value, calibration_metrics
 from congruence.tasks.sentences.calibration import is_off, significant
 from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of
@@ -141,7 +141,7 @@ def test_what_its_cce_alone_contradicts_has_no_named_fault(read: dict[str, Read]
     calibration = read["right"].found.calibration
     above = {"cce_mean": MetricValue(0.3), "cce_p_value": MetricValue(0.001), "calibration_p_value": MetricValue(0.5)}
     rows, none = RowsRead(pit_values(Y, VERSIONS["right"])), pd.DataFrame(index=range(ROWS))
-    wrong = read_what_is_wrong(calibration, calibration.regions, rows, above, np.arange(ROWS), none)
+    wrong = read_what_is_wrong(calibration, calibration.regions, rows, above, np.arange(ROWS), none, with_faults)
     assert wrong.sentences[0].startswith("The predictions are wrong somewhere, but in no place")
 
 
@@ -293,7 +293,9 @@ def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
         assert "own quantiles" not in calibration.test.by_basis
         metrics = calibration_metrics(calibration.test)
         read = RowsRead(pit_values(Y[:rows], law))
-        wrong = read_what_is_wrong(calibration, calibration.regions, read, metrics, np.arange(rows), pd.DataFrame())
+        wrong = read_what_is_wrong(
+            calibration, calibration.regions, read, metrics, np.arange(rows), pd.DataFrame(), with_faults
+        )
         assert wrong.sentences
     few = measure(EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])}, metrics=SENTENCES)
     assert not few[""].calibration
