@@ -41,7 +41,7 @@ from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report, report_data
-from congruence.tasks.scores import reading as score_reading
+from congruence.tasks.scores import faults
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, WhatIsWrong, verdict_of
 from congruence.tasks.scores.faults import read_vector_targets, weak_segments, with_faults
 from congruence.tasks.scores.metrics.metric import Rows
@@ -496,6 +496,6 @@ def test_no_segment_is_named_that_is_less_certain_than_a_fault_too_small_to_be_n
     rows = RowsRead(pit_values(y, law), CountRows.of(y, law), JumpScores.of(y, law))
     small = FoundSegment((Range("x", above=0.0),), half, 0.005, half)
     large = FoundSegment((Range("x", above=2.0),), few, certain, few)
-    monkeypatch.setattr(score_reading, "faulty_segments", lambda *_, **__: [small, large])
+    monkeypatch.setattr(faults, "faulty_segments", lambda *_, **__: [small, large])
     found = weak_segments(pd.DataFrame({"x": x}), rows, np.ones(len(x)), np.ones(len(x)))
     assert [each.name for each in found.segments] == named
