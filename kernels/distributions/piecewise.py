@@ -7,7 +7,6 @@ Points and levels have shape (1, m) where all rows share them, or (n, m): what `
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -15,9 +14,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr, ndtri, wofz
 
-from congruence.kernels.arrays import Array, as_numbers, average_wave, require_parameter, row_slices
+from congruence.kernels.arrays import Array, as_numbers, average_wave, require_parameter
 from congruence.kernels.distributions.base import KNOT_LEVELS, ByRows
-from congruence.kernels.distributions.expectations import BLOCK_ENTRIES
 from congruence.kernels.errors import InvalidInputError
 
 SUM_TOLERANCE = 1e-4
@@ -162,26 +160,14 @@ class PiecewiseLinear(ByRows):
         return np.asarray(result)
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution: exact in each segment."""
-        return self._expected(lambda y: y[..., None] ** np.arange(order + 1), order // 2 + 1, order + 1)
-
-    def _expected(self, values: Callable[[Array], Array], count: int, columns: int) -> Array:
-        """E g(Y), (n, r), for the ``values`` (..., r) of g at y (...): by ``count`` Gauss-Legendre nodes a segment.
-
-        Of polynomials of a degree below 2 ``count`` that is exact.
-        """
-        points, masses, (x, w) = self._points, self._masses, np.polynomial.legendre.leggauss(count)
-        some = row_slices(len(points), BLOCK_ENTRIES / (count * points[0].size * columns))
-        if len(some) > 1:
-            return np.concatenate([self[rows]._expected(values, count, columns) for rows in some])
+        """See Distribution: by Gauss-Legendre nodes, as many as are exact in each segment."""
+        points, masses, (x, w) = self._points, self._masses, np.polynomial.legendre.leggauss(order // 2 + 1)
         inside = points[:, :-1, None] + np.diff(points, axis=1)[:, :, None] * (x + 1.0) / 2.0
-        shares = np.broadcast_to(masses[:, :, None] * (w / 2.0), (len(self), *inside.shape[1:]))
-        parts = [(inside, shares), *(tail.rule(count) for tail in self._tails)]
-        result = np.zeros((len(self), columns))
-        for places, weights in parts:
-            found, flat = values(places.reshape(len(places), -1)), weights.reshape(len(weights), -1)
-            result += flat @ found[0] if len(found) == 1 else np.einsum("ik,ikr->ir", flat, found)
-        return result
+        tails, moments = [tail.rule(order // 2 + 1) for tail in self._tails], np.empty((len(self), order + 1))
+        for k in range(order + 1):
+            moments[:, k] = np.sum(masses * (inside**k @ (w / 2.0)), axis=1)
+            moments[:, k] += sum(np.sum(weights * places**k, axis=1) for places, weights in tails)
+        return moments
 
     def breaks(self) -> Array:
         """See Distribution: the points."""

@@ -43,9 +43,6 @@ class _Law(Protocol):
     def is_discrete(self) -> bool: ...
 
     @property
-    def quantile_levels(self) -> Array | None: ...
-
-    @property
     def _probability_nodes(self) -> Array: ...
 
     def __len__(self) -> int: ...
@@ -58,9 +55,13 @@ class _Law(Protocol):
 
     def cdf(self, y: Any) -> Array: ...
 
+    def cdf_left(self, y: Any) -> Array: ...
+
     def quantile(self, q: Any) -> Array: ...
 
     def raw_moments(self, order: int) -> Array: ...
+
+    def breaks(self) -> Array: ...
 
     def knots(self) -> Array: ...
 
@@ -161,33 +162,39 @@ def expectation(
         cuts: values (r,) at which g_j may have a kink.
         least: the sum of panels that tolerances refer to, at least.
     """
-    edges = np.linspace(-_SCORES, _SCORES, _PANELS + 1)
-    if distribution.quantile_levels is not None:
-        edges = np.union1d(edges, np.clip(ndtri(distribution.quantile_levels), -_SCORES, _SCORES))
-    half, middle = np.diff(edges) / 2.0, (edges[1:] + edges[:-1]) / 2.0
-    z = middle[:, None] + half[:, None] * _NODES
-    weights = half[:, None] * np.exp(-0.5 * z * z) / _ROOT_2_PI
-    result = np.empty((len(distribution), count))
-    for rows in row_slices(len(distribution), BLOCK_ENTRIES // (z.size * max(1, count))):
+    result, bends = np.empty((len(distribution), count)), 2 * distribution[:1].breaks().shape[1]
+    for rows in row_slices(len(distribution), BLOCK_ENTRIES // ((_PANELS + bends) * len(_NODES) * max(1, count))):
         law = distribution[rows]
-        found = function(law.quantile(ndtr(z).ravel()[None, :]).reshape(len(law), *z.shape), None)
-        fine = np.einsum("ipkr,pk->ipr", found, weights * _FINE)
-        wrong = np.abs(fine - np.einsum("ipkr,pk->ipr", found, weights * _COARSE))
+        edges = _edges(law)
+        half, middle = np.diff(edges, axis=1)[:, :, None] / 2.0, ((edges[:, 1:] + edges[:, :-1]) / 2.0)[:, :, None]
+        z = middle + half * _NODES
+        weights = half * np.exp(-0.5 * z * z) / _ROOT_2_PI
+        found = function(law.quantile(ndtr(z).reshape(len(law), -1)).reshape(z.shape), None)
+        fine = np.einsum("ipkr,ipk->ipr", found, weights * _FINE)
+        wrong = np.abs(fine - np.einsum("ipkr,ipk->ipr", found, weights * _COARSE))
         tolerance = _TOLERANCE * np.maximum(np.abs(fine).sum(axis=1), least)
         refined = ~(wrong <= tolerance[:, None, :])
-        at = np.tile(middle[None, :, None], (len(law), 1, count))
+        at = np.repeat(middle, count, axis=2)
         if cuts is not None:
             score = np.clip(ndtri(law.cdf(cuts[None, :])), -_SCORES, _SCORES)[:, None, :]
-            inside = (edges[:-1, None] < score) & (score < edges[1:, None])
+            inside = (edges[:, :-1, None] < score) & (score < edges[:, 1:, None])
             refined |= inside
             at = np.where(inside, score, at)
         total = np.where(refined, 0.0, fine).sum(axis=1)
         row, panel, column = np.nonzero(refined)
         cut = at[refined]
-        ends = (np.concatenate([edges[panel], cut]), np.concatenate([cut, edges[panel + 1]]))
+        ends = (np.concatenate([edges[row, panel], cut]), np.concatenate([cut, edges[row, panel + 1]]))
         _refine(total, law, function, (np.tile(row, 2), np.tile(column, 2)), ends, tolerance)
         result[rows] = total
     return result
+
+
+def _edges(law: _Law) -> Array:
+    """Normal scores between which the quantile function of each row is smooth, increasing, (n, p)."""
+    at = law.breaks()
+    scores = [np.where(np.isfinite(at), ndtri(of(at)), _SCORES) for of in (law.cdf_left, law.cdf)]
+    even = np.broadcast_to(np.linspace(-_SCORES, _SCORES, _PANELS + 1), (len(at), _PANELS + 1))
+    return np.sort(np.concatenate([even, *np.clip(scores, -_SCORES, _SCORES)], axis=1), axis=1)
 
 
 def _refine(

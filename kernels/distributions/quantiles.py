@@ -25,7 +25,6 @@ from congruence.kernels.distributions.piecewise import (
     require_points,
 )
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
 
 Tails = Literal["normal", "exponential", "none"]
 TAILS: tuple[Tails, ...] = get_args(Tails)
@@ -307,8 +306,3 @@ class Histogram(PiecewiseLinear):
         """See Distribution: the bins, with what lies beyond the borders; a value at a border is in the bin below it."""
         place = count_below(self._edges[:, 1:-1], y[:, None], or_equal=False)[:, 0]
         return Cells(self._cumulative[:, 1:], place, self._cumulative[:, :-1])
-
-    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution: by 128 nodes or more in all bins; kernels with a kink have some three digits so."""
-        count = max(8, -(-128 // self.probabilities.shape[1]))
-        return self._expected(lambda y: np.asarray(kernel(y.ravel(), nodes)).reshape(*y.shape, -1), count, len(nodes))

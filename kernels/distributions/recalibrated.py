@@ -410,12 +410,17 @@ class Recalibrated(_ThroughMap):
 
     def knots(self) -> Array:
         """See Distribution: also where the map bends, and the knots of the base."""
-        bends = self._continued.value(self.score_map.inverse(self.score_map.shares[:, 1:-1]))
-        parts = [self.quantile(KNOT_LEVELS[None, :]), bends, self._whole.knots()]
+        parts = [self.quantile(KNOT_LEVELS[None, :]), self._bends, self._whole.knots()]
         return np.sort(np.concatenate(parts, axis=1), axis=1)
 
+    @property
+    def _bends(self) -> Array:
+        """Values at which the map bends, (n, L - 2)."""
+        return self._continued.value(self.score_map.inverse(self.score_map.shares[:, 1:-1]))
+
     def breaks(self) -> Array:
-        return self._whole.breaks()
+        """See Distribution: where the map bends, too."""
+        return np.concatenate([self._bends, self._whole.breaks()], axis=1)
 
 
 @dataclass(frozen=True, repr=False)
