@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions import ZeroInflated as ZeroInflated
     from congruence.kernels.engine.congruence_test import CongruenceTest as CongruenceTest
     from congruence.kernels.engine.congruence_test import benjamini_hochberg as benjamini_hochberg
-    from congruence.kernels.engine.difference import CongruenceDifference as CongruenceDifference
     from congruence.kernels.engine.landmarks import NearlyConstantKernelWarning as NearlyConstantKernelWarning
     from congruence.kernels.engine.measure import evaluate_protocol as evaluate_protocol
+    from congruence.kernels.engine.results import CongruenceDifference as CongruenceDifference
     from congruence.kernels.engine.results import CongruenceResult as CongruenceResult
     from congruence.kernels.engine.results import ExpectedCongruence as ExpectedCongruence
     from congruence.kernels.engine.targets import median_gamma as median_gamma

@@ -14,7 +14,7 @@ what is common to them (hard points) cancels.
 The points are taken as independent, as those of NLL, CRPS, absolute and squared errors and PIT values are. CCE values
 are not: all of them are estimated from the targets of one reference split, whose noise they share, and neither an
 interval nor a p-value from their resampling knows of it. The difference of two mean CCEs belongs to
-``engine.difference``.
+``engine.results``.
 """
 
 from __future__ import annotations

@@ -19,12 +19,11 @@ from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
 from congruence.kernels.engine.congruence_test import CongruenceTest
-from congruence.kernels.engine.difference import CongruenceDifference, difference_of_influences
 from congruence.kernels.engine.driver import Driver, HeldSplit
 from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import Smoothed, measure_held, smooth
 from congruence.kernels.engine.plan import Ask, model_output_kernel
-from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.engine.results import CongruenceDifference, CongruenceResult, difference_of_influences
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
 from congruence.kernels.engine.system import System
 from congruence.kernels.errors import InvalidInputError
@@ -134,20 +133,16 @@ class Split:
         Raises:
             InvalidInputError: targets or a version that do not fit the split, named by row, field and value.
         """
-        if isinstance(versions, Distribution):
-            one = {"": versions}
-            return self.evaluate(
-                y, one, output_kernel=output_kernel, output_scale=output_scale, samples=samples, draws=draws, seed=seed
-            )[""]
-        if not isinstance(versions, Mapping):
+        named = {"": versions} if isinstance(versions, Distribution) else versions
+        if not isinstance(named, Mapping):
             raise InvalidInputError(
                 f"versions: is a {type(versions).__name__}, expected predictive distributions such as Normal(mean, "
                 "std), or a mapping of them by name"
             )
-        ask = Ask(list(versions), tested=draws != 0 and samples is None, draws=draws or None)
-        return self._measured(
-            y, versions, ask, output_kernel=output_kernel, output_scale=output_scale, samples=samples, seed=seed
-        )
+        ask, kernel = Ask(list(named), tested=draws != 0 and samples is None, draws=draws or None), output_kernel
+        scale = output_scale
+        found = self._measured(y, named, ask, output_kernel=kernel, output_scale=scale, samples=samples, seed=seed)
+        return found[""] if isinstance(versions, Distribution) else found
 
     def conditional_congruence_error(
         self,
@@ -199,12 +194,10 @@ class Split:
         y, versions = require_targets(y, "y", self.n), {"first": first, "second": second}
         ask = Ask(list(versions), tested=False, band=False)
         found = self._measured(y, versions, ask, output_kernel=output_kernel, seed=seed)
-        one, other = (result.uncertainty for result in found.values())
-        blocks, shares = version_blocks(self.dependence, y, first, second), one.blocks == other.blocks
-        cells = "cells" in (first.stated, second.stated)
-        return difference_of_influences(
-            one.influence, other.influence, blocks, shares_signs=shares, shares_targets=not cells
-        )
+        one, other = (result.uncertainty.influence for result in found.values())
+        shares = found["first"].inference == found["second"].inference
+        blocks, cells = version_blocks(self.dependence, y, first, second), "cells" in (first.stated, second.stated)
+        return difference_of_influences(one, other, blocks, shares_signs=shares, shares_targets=not cells)
 
     def calibration_test(
         self,
@@ -253,11 +246,7 @@ class Split:
         raw: tuple[Any, Any] | None = None,
         columns: tuple[pd.DataFrame, pd.DataFrame] | None = None,
         keys: Any | None = None,
-        withhold: Any | None = None,
-        groups: Any | None = None,
-        time: Any | None = None,
-        output_kernel: Kernel | None = None,
-        seed: int = 0,
+        **settings: Any,
     ) -> InputScores:
         """Returns how far the version can be trusted on new inputs, and which of them to withhold.
 
@@ -270,28 +259,14 @@ class Split:
             raw: the split's inputs and the new ones before they were normalised; distances are taken there.
             columns: what the split's rows and the inputs are in their tables.
             keys: names of the inputs.
-            withhold: a share such as 0.05 or "5 %", or levels such as {"unusual": "1 %", "wrong": "5 %"}, the default.
-            groups: one value a row of the split: rows of one value may depend on each other.
-            time: one sortable value a row of the split: rows near in time may depend on each other.
-            output_kernel: k_Y of the CCE.
-            seed: of folds, hold-out and draws.
+            settings: ``withhold``, ``groups``, ``time``, ``output_kernel``, ``seed``; see ``input_scorer``.
 
         Raises:
             InvalidInputError: targets, a version or inputs that do not fit the split.
         """
         own, new = (None, None) if raw is None else raw
         table, asked = (None, None) if columns is None else columns
-        scorer = self.input_scorer(
-            y,
-            predictive,
-            raw=own,
-            columns=table,
-            withhold=withhold,
-            groups=groups,
-            time=time,
-            output_kernel=output_kernel,
-            seed=seed,
-        )
+        scorer = self.input_scorer(y, predictive, raw=own, columns=table, **settings)
         return scorer.score(self._as_inputs(x_new, "x_new"), raw=new, columns=asked, keys=keys)
 
     def input_scorer(self, y: Any, predictive: Distribution, **settings: Any) -> InputScorer:

@@ -61,12 +61,7 @@ from congruence.kernels.engine.plan import (
     SeenSplit,
     look_pass,
 )
-from congruence.kernels.engine.results import (
-    CongruenceResult,
-    CongruenceUncertainty,
-    TargetVariation,
-    with_columns,
-)
+from congruence.kernels.engine.results import CongruenceResult, CongruenceUncertainty, TargetVariation
 from congruence.kernels.engine.system import System
 from congruence.kernels.engine.uncertainty import POINTS
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -214,7 +209,7 @@ class Driver(Preparation):
         return {label: with_columns(one, columns.of(label)) for label, one in found.items()}
 
     def finish(self, solved: Solved, write: Write, reason: str = "") -> dict[str, CongruenceResult]:
-        """Returns what the passes say by version, without columns; influences of rows are written where asked for."""
+        """Returns what the passes say by version, without the columns that they write; see ``with_columns``."""
         inputs, asked, known = solved.system.inputs, solved.influence_weights(), {}
         if asked:
             influence = self.run("influence", influence_pass, inputs.of_leading(), asked, write)
@@ -236,7 +231,7 @@ class Driver(Preparation):
             floor = scores.added["squared floor"] / self.m
             band = expected_at(scores.rows("vectors at points"), drawn, floor, solved.shown_weights(label))
         elif uncertainty is not None and version.blocks is not None:
-            band = expected_by_blocks(uncertainty)
+            band = expected_by_blocks(uncertainty, version.blocks.count)
         if answer.simulated is not None:
             totals = scores.added["statistics"] / self.m
             blocks = None if version.blocks is None else version.blocks.count
@@ -298,6 +293,20 @@ class Driver(Preparation):
             tries.append((landmarks, worst))
             landmarks = following
         return landmarks, tries
+
+
+def with_columns(found: CongruenceResult, columns: Mapping[str, Array]) -> CongruenceResult:
+    """Returns what passes said of a version with the columns that they wrote of all points and reference rows."""
+    variation, test = found.made, found.test
+    assert isinstance(variation, TargetVariation)
+    if (uncertainty := variation.uncertainty) is not None:
+        squared, root = columns["influence_squared"], columns["influence"]
+        influence = replace(uncertainty.influence, squared=squared, root=root)
+        variation = replace(variation, uncertainty=replace(uncertainty, influence=influence))
+    if test is not None:
+        test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
+    values, floor, weights = columns["cce"], columns["noise_floor"], columns.get("weight")
+    return replace(found, values=values, noise_floor_values=floor, made=variation, test=test, weights=weights)
 
 
 def _reason(solved: Solved, accuracy: Accuracy) -> str:

@@ -246,9 +246,6 @@ class SimulatedVersion:
 
         Args:
             sums: changed in place; those of the test are made in ``dtype``.
-            vectors: U, (rows, k).
-            targets, predictive: of the rows.
-            positions: of the rows in the split.
             roots: of their weights in the reference, where they count unequally.
         """
         targets = placed_targets(targets, predictive, positions, self.seed)
@@ -337,13 +334,12 @@ def expected_at(
     return ExpectedCongruence(float(np.mean(means)), *band_of(means))
 
 
-def expected_by_blocks(uncertainty: CongruenceUncertainty) -> ExpectedCongruence:
+def expected_by_blocks(uncertainty: CongruenceUncertainty, blocks: int) -> ExpectedCongruence:
     """Returns the same of rows that depend on each other: what residuals make with one sign for every block.
 
     The band is drawn apart as far as so few blocks ask for (``dependence.blocks.widening``).
     """
     assert uncertainty.noise_means is not None
     mean = float(np.mean(uncertainty.noise_means))
-    apart = 1.0 if uncertainty.blocks is None else widening(uncertainty.blocks)
-    low, high = (mean + apart * (end - mean) for end in band_of(uncertainty.noise_means))
+    low, high = (mean + widening(blocks) * (end - mean) for end in band_of(uncertainty.noise_means))
     return ExpectedCongruence(mean, max(low, 0.0), high)

@@ -289,12 +289,7 @@ class SeenSplit:
         """Returns what is fixed of a version.
 
         Args:
-            name: of the version.
-            ask: what of it is asked for.
             protocol: whose k_Y is that of the CCE; where it names none, the test's is the version's own.
-            system: of the inputs.
-            seed: of probes, signs and draws.
-            blocks: of rows that depend on each other.
 
         Raises:
             BudgetError: k_Y needs too many features on the range of the targets.

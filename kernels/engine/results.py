@@ -1,20 +1,33 @@
-"""What is said of a version on a split: its CCE, what a true version would have there, and the test of congruence.
+r"""What is said of a version on a split: its CCE, what a true version would have there, and the test of congruence.
 
-Passes say it without the columns of points and rows, which they write block by block: ``with_columns`` adds these.
+Is one version closer to the truth than another? Paired differences of CCE, with the targets as what is random.
+
+Two versions on one split share their targets, so what is common to both (the noise floor) cancels: with
+d_j = e_j^A - e_j^B = sum_i a_i(x_j) (E_B psi_i - E_A psi_i), which no target enters,
+
+.. math::  D = \frac1m \sum_j |e^A_j|^2 - |e^B_j|^2 = \frac1m \sum_j \langle d_j, e^A_j + e^B_j \rangle
+
+is linear in the targets: a sum of independent terms, unbiased for the difference of the two squared congruence errors,
+whose variance is the sum of the squared influences of the reference rows (see ``uncertainty``; of ensembles, less what
+their own errors make it count twice). Resampling or flipping
+*points* instead rejects two models that are exactly equally wrong in most splits, because neighbouring points share
+their targets.
+
+Each version's influence is a column of its own, so versions that were evaluated apart are compared by two columns.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, mean_over, printed
-from congruence.kernels.dependence.blocks import t_quantile
+from congruence.kernels.dependence.blocks import DependentBlocks, p_value_kind, t_quantile, two_sided_p_value
 from congruence.kernels.engine.congruence_test import CongruenceTest
 from congruence.kernels.errors import InvalidInputError
 
@@ -52,7 +65,6 @@ class CongruenceUncertainty:
         standard_error: of the mean CCE.
         squared_standard_error: of the mean CCE^2.
         noise_standard_error: of the mean CCE^2 of the same noise around no error at all.
-        blocks: how many blocks of rows are taken as independent; None where all rows are.
         noise_means: mean CCE of the same noise around no error, for each draw of the blocks' signs, (B,); None of
             independent rows.
     """
@@ -61,7 +73,6 @@ class CongruenceUncertainty:
     standard_error: float
     squared_standard_error: float
     noise_standard_error: float
-    blocks: int | None = None
     noise_means: Array | None = field(default=None, repr=False)
 
 
@@ -195,14 +206,19 @@ class CongruenceResult:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval of the mean CCE that targets at these inputs have on average, by its standard error."""
-        reach = _quantile(level, self.uncertainty.blocks) * self.uncertainty.standard_error
+        reach = self._quantile(level) * self.uncertainty.standard_error
         return max(0.0, self.mean - reach), self.mean + reach
 
     def squared_mean_interval(self, level: float = 0.95) -> tuple[float, float, float]:
         """Mean CCE^2 less the Monte-Carlo term of a finite ensemble, with its confidence interval: value, low, high."""
         known = self.uncertainty
-        value, reach = known.influence.squared_mean, _quantile(level, known.blocks) * known.squared_standard_error
+        value, reach = known.influence.squared_mean, self._quantile(level) * known.squared_standard_error
         return value, value - reach, value + reach
+
+    def _quantile(self, level: float) -> float:
+        if not 0.0 < level < 1.0:
+            raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
+        return t_quantile(None if self.inference is None else self.inference.blocks, level)
 
     @property
     def noise_floor(self) -> float:
@@ -269,12 +285,6 @@ def excess_interval(interval: tuple[float, float], expected: float) -> tuple[flo
     return low, high
 
 
-def _quantile(level: float, blocks: int | None) -> float:
-    if not 0.0 < level < 1.0:
-        raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
-    return t_quantile(blocks, level)
-
-
 @dataclass(frozen=True)
 class BlocksInference:
     """By what blocks of rows a version is judged.
@@ -299,20 +309,108 @@ class ErrorBounds:
     kind: BoundKind
 
 
-def with_columns(found: CongruenceResult, columns: Mapping[str, Array]) -> CongruenceResult:
-    """Returns what passes said of a version with the columns that they wrote of all points and reference rows."""
-    uncertainty, test = found.variation.uncertainty, found.test
-    if uncertainty is not None:
-        squared, root = columns["influence_squared"], columns["influence"]
-        influence = replace(uncertainty.influence, squared=squared, root=root)
-        uncertainty = replace(uncertainty, influence=influence)
-    if test is not None:
-        test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
-    return replace(
-        found,
-        values=columns["cce"],
-        noise_floor_values=columns["noise_floor"],
-        made=TargetVariation(uncertainty, found.band),
-        test=test,
-        weights=columns.get("weight"),
+LEVEL = 0.95
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, repr=False)
+class CongruenceDifference:
+    """How much further the first version is from the truth than the second: negative where it is closer.
+
+    Attributes:
+        difference: of the mean CCE^2, first - second; unbiased for the difference of the squared congruence errors.
+        standard_error: of ``difference``, with new targets at the same inputs.
+        low, high: its 95 % interval.
+        p_value: two-sided, of "both are equally far from the truth", by the normal approximation.
+        mean_difference: of the mean CCE, first - second.
+        mean_standard_error, mean_low, mean_high: of ``mean_difference``, to first order.
+        blocks: how many blocks of rows are taken as independent, by which intervals and p-value are Student's t; None
+            where all rows are.
+    """
+
+    difference: float
+    standard_error: float
+    low: float
+    high: float
+    p_value: float
+    mean_difference: float
+    mean_standard_error: float
+    mean_low: float
+    mean_high: float
+    blocks: int | None = None
+
+    @property
+    def p_value_kind(self) -> str:
+        """How far the p-value holds: in the limit of many rows, or of so many blocks of rows."""
+        return p_value_kind(self.blocks, "asymptotic in rows")
+
+    def __repr__(self) -> str:
+        return printed(self, difference=self.difference, interval=(self.low, self.high), p_value=self.p_value,
+                       mean_difference=self.mean_difference,
+                       mean_interval=(self.mean_low, self.mean_high))  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table of one row, with a column for each attribute; ``pandas.concat`` joins those of several versions."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(self)])
+
+
+def difference_of_influences(
+    first: CongruenceInfluence,
+    second: CongruenceInfluence,
+    blocks: DependentBlocks | None = None,
+    *,
+    shares_signs: bool = True,
+    shares_targets: bool = True,
+) -> CongruenceDifference:
+    """The paired difference of two versions from what the same reference rows contribute to each.
+
+    Args:
+        first, second: of the versions.
+        blocks: of rows that depend on each other.
+        shares_signs: whether the noise of both is under the same signs; if not, what is quadratic in the noise counts
+            twice, which is on the safe side.
+        shares_targets: whether both are measured on the same targets, whose noise then cancels. Those of stated cells
+            are put into the cells of their own version; what their noise adds to each is then taken off.
+
+    Raises:
+        InvalidInputError: influences of another number of rows.
+    """
+    if len(first.squared) != len(second.squared):
+        raise InvalidInputError(
+            f"influence: {len(first.squared)} and {len(second.squared)} reference rows; both versions must be "
+            "evaluated on one reference split"
+        )
+    difference = first.squared_mean - second.squared_mean
+    count = None if blocks is None else blocks.count
+    variance = _error_of_sum(np.subtract(first.squared, second.squared, dtype=np.float64), blocks) ** 2
+    # What is quadratic in the noise (ensembles' own errors) is counted twice in the influences, and once here.
+    quadratic = 0.0
+    if shares_signs:
+        quadratic = float(np.var(np.subtract(first.noise, second.noise, dtype=np.float64), ddof=1))
+    # That estimate is unbiased; half of the quadratic part keeps chance from making it vanish.
+    error = float(np.sqrt(max(variance - quadratic, quadratic / 2.0)))
+    mean_difference = first.mean - second.mean
+    if not shares_targets:
+        of_noise = float(np.mean(first.noise) - np.mean(second.noise))
+        difference -= of_noise
+        mean_difference -= of_noise / max(first.mean + second.mean, _TINY)  # |a| - |b| = (|a|^2 - |b|^2) / (|a| + |b|)
+    mean_error = _error_of_sum(np.subtract(first.root, second.root, dtype=np.float64), blocks)
+    reach = t_quantile(count, LEVEL)
+    return CongruenceDifference(
+        difference=difference,
+        standard_error=error,
+        low=difference - reach * error,
+        high=difference + reach * error,
+        p_value=float(difference == 0.0) if error == 0.0 else two_sided_p_value(difference / error, count),
+        mean_difference=mean_difference,
+        mean_standard_error=mean_error,
+        mean_low=mean_difference - reach * mean_error,
+        mean_high=mean_difference + reach * mean_error,
+        blocks=count,
     )
+
+
+def _error_of_sum(influence: Array, blocks: DependentBlocks | None) -> float:
+    return float(np.linalg.norm(influence)) if blocks is None else blocks.error_of_sum(influence)

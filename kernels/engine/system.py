@@ -56,12 +56,7 @@ class TilePoints:
 
 @dataclass
 class TileMaker:
-    """Makes tiles one after the other in the same memory: one maker per thread.
-
-    Args:
-        kernel: the input kernel.
-        dimension: number of features d.
-    """
+    """Makes tiles one after the other in the same memory: one maker per thread."""
 
     kernel: Kernel
     dimension: int

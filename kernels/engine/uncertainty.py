@@ -314,7 +314,6 @@ class InfluenceWeights:
             standard_error=known_by * errors["root"],
             squared_standard_error=known_by * errors["square"],
             noise_standard_error=known_by * float(np.std(noise, ddof=1)),
-            blocks=self.blocks,
             noise_means=None
             if self.blocks is None
             else means_under_signs(drawn, vectors, *nothing, constant, weights)[0],

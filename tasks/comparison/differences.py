@@ -18,8 +18,7 @@ from congruence.kernels.dependence.blocks import (
     two_sided_p_value,
     without_each,
 )
-from congruence.kernels.engine.difference import LEVEL, difference_of_influences
-from congruence.kernels.engine.results import CongruenceInfluence
+from congruence.kernels.engine.results import LEVEL, CongruenceInfluence, difference_of_influences
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.resampling import LARGEST_BLOCK, PairedResampling, too_large_block
 from congruence.tasks.comparison.compared import ComparedVersion, Pair

@@ -16,11 +16,11 @@ from congruence.kernels.conditional_calibration.score_test import VersionCalibra
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses, blocks_of_version
-from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.driver import HeldSplit, with_columns
 from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held
 from congruence.kernels.engine.plan import Ask
-from congruence.kernels.engine.results import CongruenceResult, with_columns
+from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.scores.metrics.registry import requested_metrics
 

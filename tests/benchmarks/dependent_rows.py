@@ -28,8 +28,7 @@ from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.correlation import correlations, version_blocks
-from congruence.kernels.engine.difference import difference_of_influences
-from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.engine.results import CongruenceResult, difference_of_influences
 from congruence.kernels.marginal_calibration import even_levels
 from congruence.kernels.pit import pit_scores, pit_values
 from congruence.kernels.resampling import ScoreStatistics

@@ -22,7 +22,7 @@ import scipy.optimize
 from simulations import asked, head, machine, row
 
 from congruence.kernels import EXACT, RBF, Normal, negative_log_likelihood, prepare
-from congruence.kernels.engine.difference import difference_of_influences
+from congruence.kernels.engine.results import difference_of_influences
 from congruence.kernels.engine.targets import output_features
 from congruence.kernels.resampling import PairedResampling, mean_of
 from congruence.kernels.scores import resolution

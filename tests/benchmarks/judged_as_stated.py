@@ -21,7 +21,7 @@ from simulations import AT, asked, head, machine, row, share
 from congruence.kernels import RBF, Quantiles, calibration_test, crps, prepare
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.engine.difference import difference_of_influences
+from congruence.kernels.engine.results import difference_of_influences
 
 SETTINGS = CalibrationSettings(draws=999)
 ZEROS = "zero-inflated"

@@ -7,7 +7,7 @@ from unit_splits import CUBIC, unit_rows
 
 from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Quantiles, Samples, prepare
 from congruence.kernels.engine import uncertainty
-from congruence.kernels.engine.difference import difference_of_influences
+from congruence.kernels.engine.results import difference_of_influences
 from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import InvalidInputError
 

@@ -9,10 +9,9 @@ from congruence.kernels import RBF, Laplacian, Matern, NegativeBinomial, Normal,
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses
-from congruence.kernels.engine.driver import Driver
+from congruence.kernels.engine.driver import Driver, with_columns
 from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.plan import Ask
-from congruence.kernels.engine.results import with_columns
 from congruence.kernels.engine.system import TileMaker, TilePoints, product, projected
 from congruence.kernels.protocol import EXACT
 

@@ -40,8 +40,8 @@ def walked(call: Callable[[Split], object]) -> set[str]:
 @pytest.mark.parametrize(
     ("call", "most"),
     [
-        (lambda split: split.conditional_congruence_error(Y, LAW), 16),
-        (lambda split: split.congruence_test(Y, LAW, draws=19), 18),
+        (lambda split: split.conditional_congruence_error(Y, LAW), 15),
+        (lambda split: split.congruence_test(Y, LAW, draws=19), 17),
     ],
     ids=["error", "test"],
 )
