@@ -247,12 +247,6 @@ class Bases:
             found[rows] = tile
         return found
 
-    @property
-    def reference(self) -> Basis:
-        """The basis of the effects: the RBF at the middle bandwidth, else the protocol's kernel, else the constant."""
-        named = {basis.name: basis for basis in self.all}
-        return named.get(distance_name(DISTANCES[len(DISTANCES) // 2])) or named.get(PROTOCOL) or self.all[0]
-
 
 def bases_pass(rows: BlockRows, bases: Bases) -> Pass:
     """Returns products of each kernel's columns with each other, and their sums, over the rows of a block."""

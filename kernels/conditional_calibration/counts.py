@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
-from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.arrays import Array, RowFields, row_slices
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.cells import Cells
@@ -173,7 +173,7 @@ class JumpScores:
 
 
 @dataclass(frozen=True)
-class CountRows:
+class CountRows(RowFields):
     """Counts y and what is predicted for each, (n,) all: mean, variance, P(Y = 0), P(Y = 1)."""
 
     y: Array = field(repr=False)
@@ -195,12 +195,6 @@ class CountRows:
         if max(float(np.mean(y == 0.0)), float(np.mean(zero))) < MANY_ZEROS or float(np.min(y)) < 0.0:
             return None
         return cls(y, mean, variance, zero, one)
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def __getitem__(self, rows: Any) -> CountRows:
-        return CountRows(self.y[rows], self.mean[rows], self.variance[rows], self.zero[rows], self.one[rows])
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtr
 
-from congruence.kernels.arrays import Array, printed
+from congruence.kernels.arrays import Array, RowFields, printed
 from congruence.kernels.conditional_calibration.faults import faults
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
@@ -234,7 +234,7 @@ QUANTILE_95 = 1.959963984540054
 
 
 @dataclass(frozen=True, repr=False)
-class LocalReading:
+class LocalReading(RowFields):
     """What is wrong around each of m points, labelled or not.
 
     Attributes:
@@ -245,7 +245,11 @@ class LocalReading:
         strength, shift, factor: see ``Faults``, (m,) each.
         evidence: what the dominant fault explains of the local means, in their squared standard errors, (m,).
         mixing: variance of the local spread scores over the reference rows, see ``faults``.
+
+    Of some of the points, q-values are adjusted for these alone.
     """
+
+    _shared: ClassVar[tuple[str, ...]] = ("mixing",)
 
     ratios: Array = field(repr=False)
     null_std: Array = field(repr=False)
@@ -277,11 +281,6 @@ class LocalReading:
         ratios = np.column_stack([written[f"{PREFIX}{order}"] for order in ORDERS])
         spread = np.column_stack([written[f"{PREFIX}null_std_{order}"] for order in ORDERS])
         return cls(ratios=ratios, null_std=spread, mixing=mixing, **known)
-
-    def at_points(self, chosen: Array) -> LocalReading:
-        """Of some of the points; q-values are adjusted for these alone."""
-        columns = {name: getattr(self, name)[chosen] for name in ("ratios", "null_std", *_BY_ROW)}
-        return LocalReading(mixing=self.mixing, **columns)
 
     def by_row(self) -> dict[str, Array]:
         """Everything, as columns of numbers, (m,) each."""

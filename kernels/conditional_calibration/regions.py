@@ -15,6 +15,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, end_of_range, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import sample_positions
 from congruence.kernels.conditional_calibration.faults import shift_and_factor
+from congruence.kernels.conditional_calibration.local_reading import QUANTILE_95
 from congruence.kernels.conditional_calibration.reading import Place, group_readings
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
@@ -29,7 +30,6 @@ _MIDDLE = (0.1, 0.9)  # quantiles that a range spans
 _NARROW = 0.6  # of the split's own range, for a range to tell something
 _NAMED = 2  # features in a name
 _ALL = -1.0  # of a region that is all rows of one value, which says more than any range
-_REACH = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def calibration_by_group(
     def band(value: Array, error: Array, right: Array) -> Array:
         return np.stack([value, value - error, value + error, -right, right])
 
-    chance, noise = _REACH / np.sqrt(rows), _REACH * np.sqrt(means(std**2) / rows)
+    chance, noise = QUANTILE_95 / np.sqrt(rows), QUANTILE_95 * np.sqrt(means(std**2) / rows)
     of_scores = [mean_and_error(column, chance) for column in scores.T]
     level, (spread, error), skew, tails = of_scores
     # The interval of the spread factor moves the spread score by its error.

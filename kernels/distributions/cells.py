@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, RowFields
 
 FEWEST_TIES, LEAST_TIED = 10, 0.01
 """Outcomes that tie with a quantile, and their share, from which they are no accident."""
@@ -38,7 +38,7 @@ _GOLDEN = 0.6180339887498949  # fractions of its multiples fill (0, 1) evenly fr
 
 
 @dataclass(frozen=True)
-class Cells:
+class Cells(RowFields):
     """The cells of n rows, and which of them holds each outcome.
 
     Attributes:
@@ -64,12 +64,9 @@ class Cells:
         rows = np.arange(len(self.place))
         return self.starts[rows, self.place], self.ends[rows, self.place]
 
-    def __getitem__(self, rows: Any) -> Cells:
-        """Of some rows: a slice, an index array or a mask."""
-        if len(self.ends) == 1:
-            return Cells(self.ends, np.atleast_1d(self.place[rows]), self.starts)
-        ends, starts = np.atleast_2d(self.ends[rows]), np.atleast_2d(self.starts[rows])
-        return Cells(ends, np.atleast_1d(self.place[rows]), starts)
+    @classmethod
+    def _is_shared(cls, name: str, held: Any) -> bool:
+        return name != "place" and len(held) == 1
 
 
 def cells_between(levels: Array, values: Array, y: Array) -> Cells:

@@ -300,10 +300,8 @@ class ZeroModified(Count):
         upper = np.maximum(self.base.window(tail)[1], 1.0)
         return self._moved_out((np.zeros(len(self)), upper), np.ones(len(self)), tail)
 
-    def _tabled(
-        self, found: Callable[[Array], Array], by_table: Callable[[Self, Array], Array], most: float = 100.0
-    ) -> Array:
-        """``found`` from c (n, 1), but ``by_table`` for the rows, (n,), in which c is larger than ``most``.
+    def _tabled(self, name: str, found: Callable[[Array], Array], *given: Any, most: float = 100.0) -> Array:
+        """``found`` from c (n, 1), but by tables of masses, ``Count.name(*given)``, in rows of c larger than ``most``.
 
         Differences of numbers of the size of c lose digits.
         """
@@ -311,36 +309,30 @@ class ZeroModified(Count):
         seldom = (factor > most) | self._always_one
         result = found(np.where(seldom, 1.0, factor)[:, None])
         if np.any(seldom):
-            result[seldom] = by_table(self[seldom], seldom)
+            own = (each[seldom] if np.ndim(each) == 2 else each for each in given)  # values of each row, or of all
+            result[seldom] = getattr(Count, name)(self[seldom], *own)
         return result
 
     def mean(self) -> Array:
         mean = self.base.mean()[:, None]
-        return self._tabled(lambda c: np.asarray(c * mean)[:, 0], lambda law, _: Count.mean(law))
+        return self._tabled("mean", lambda c: np.asarray(c * mean)[:, 0])
 
     def std(self) -> Array:
         mean, std = self.base.mean()[:, None], self.base.std()[:, None]
-        return self._tabled(
-            lambda c: np.sqrt(c * std**2 + c * (1.0 - c) * mean**2)[:, 0], lambda law, _: Count.std(law), most=1.0
-        )
+        return self._tabled("std", lambda c: np.sqrt(c * std**2 + c * (1.0 - c) * mean**2)[:, 0], most=1.0)
 
     def raw_moments(self, order: int) -> Array:
         of_base = np.append(np.zeros((len(self), 1)), self.base.raw_moments(order)[:, 1:], axis=1)
-        return self._tabled(
-            lambda c: c * of_base + (np.arange(order + 1) == 0), lambda law, _: Count.raw_moments(law, order)
-        )
+        return self._tabled("raw_moments", lambda c: c * of_base + (np.arange(order + 1) == 0), order)
 
     def characteristic_function(self, t: Array) -> Array:
         of_base = self.base.characteristic_function(t)
-        return self._tabled(lambda c: 1.0 + c * (of_base - 1.0), lambda law, _: Count.characteristic_function(law, t))
+        return self._tabled("characteristic_function", lambda c: 1.0 + c * (of_base - 1.0), t)
 
     def _crps(self, y: Array) -> Array:
         """c CRPS(X, y) + (1 - c) (|y| - c CRPS(X, 0)), as E |X - X'| / 2 = E X - CRPS(X, 0) of counts."""
         score, at_zero = self.base.crps(y), self.base.crps(0.0)[:, None]
-        return self._tabled(
-            lambda c: np.maximum(c * score + (1.0 - c) * (np.abs(y) - c * at_zero), 0.0),
-            lambda law, rows: Count._crps(law, y[rows]),
-        )
+        return self._tabled("_crps", lambda c: np.maximum(c * score + (1.0 - c) * (np.abs(y) - c * at_zero), 0.0), y)
 
     def _log_mass(self, k: Array) -> Array:
         with np.errstate(divide="ignore"):

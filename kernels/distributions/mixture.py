@@ -258,11 +258,14 @@ class MultivariateNormal(ByRows):
     loc: Array
     scale: Array
 
-    def __new__(cls, loc: Any = None, scale: Any = None) -> Any:
-        """Made without its parameters where it is unpickled."""
-        if np.ndim(loc) == np.ndim(scale) == 2 and np.shape(loc) == np.shape(scale) == (len(loc), 1):
+    def __new__(cls, loc: Any, scale: Any) -> Any:
+        """A ``Normal`` where there is one target."""
+        if np.shape(loc) == np.shape(scale) == (np.size(loc), 1):
             return Normal(*(as_numbers(each, "MultivariateNormal", "(n, q)", 2)[:, 0] for each in (loc, scale)))
         return object.__new__(cls)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.loc, self.scale)
 
     def __post_init__(self) -> None:
         for name in ("loc", "scale"):

@@ -28,11 +28,12 @@ from scipy.linalg import get_blas_funcs
 from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.distributions.expectations import gaussian_expectation
 from congruence.kernels.engine.targets import few_counts, output_kernel_or_marginal, placed_targets, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.fourier import Density, rbf_gammas, target_range
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
-from congruence.kernels.kernel_functions import Kernel, Sum
+from congruence.kernels.kernel_functions import RBF, Kernel, Sum
 
 ORDER = 12  # nodes of a cell
 _TAIL = 1e-13  # of every prediction on each side of the line
@@ -193,10 +194,7 @@ def pair_terms(
     """Return the terms of n predictive distributions and targets y, (n,) or (n, q).
 
     Args:
-        predictive: n predictive distributions.
         y: targets; of predictions that state quantiles or bins alone each at a random place in its cell.
-        prediction_kernel: k_P; Wasserstein() by default.
-        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)), as for the conditional congruence error.
 
     Raises:
         InvalidInputError: fewer than two rows, lengths or numbers of targets differ, or a value is not finite.
@@ -250,23 +248,10 @@ def _normal_products(a: Array, b: Array, gammas: Array) -> Array:
     """Return <Delta_i, Delta_j> of rows (y, loc, scale), (n, m), in closed form (Widmann et al. 2021, appendix D.1)."""
     y, loc, scale = np.split(a, 3, axis=1)
     other_y, other_loc, other_scale = np.split(b, 3, axis=1)
-    none, variance, other_none, other = 0.0 * scale, scale**2, 0.0 * other_scale, other_scale**2
-    products = np.zeros((len(a), len(b)))
-    for gamma in gammas:
-        products += _gaussian_mean(y, none, other_y, other_none, gamma)
-        products -= _gaussian_mean(loc, variance, other_y, other_none, gamma)
-        products -= _gaussian_mean(y, none, other_loc, other, gamma)
-        products += _gaussian_mean(loc, variance, other_loc, other, gamma)
-    return products
-
-
-def _gaussian_mean(a: Array, variance: Array, b: Array, other: Array, gamma: float) -> Array:
-    """Return E exp(-gamma |Z - Z'|^2) for independent normals with means a (n, q), b (m, q), (n, m)."""
-    exponent = np.zeros((len(a), len(b)))
-    for k in range(a.shape[1]):
-        widened = 1.0 + 2.0 * gamma * (variance[:, k, None] + other[None, :, k])
-        exponent -= gamma * (a[:, k, None] - b[None, :, k]) ** 2 / widened + 0.5 * np.log(widened)
-    return np.exp(exponent)
+    kernel, left = Sum(tuple(map(RBF, gammas.tolist()))), ((1.0, y, 0.0 * scale), (-1.0, loc, scale**2))
+    right = (1.0, other_y, 0.0 * other_scale), (-1.0, other_loc, other_scale**2)
+    products = (s * t * gaussian_expectation(kernel, m, v, n, w) for s, m, v in left for t, n, w in right)
+    return np.asarray(sum(products))
 
 
 def tile_pairs(n: int, reach: int | None = None) -> Iterator[tuple[slice, slice]]:

@@ -23,7 +23,7 @@ import scipy.linalg
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels import kernel_functions
-from congruence.kernels.arrays import Array, row_slices, to_numpy
+from congruence.kernels.arrays import Array, RowFields, row_slices, to_numpy
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 from congruence.kernels.engine.spectrum import Spectrum
@@ -265,18 +265,12 @@ class Design:
 
 
 @dataclass(frozen=True)
-class NormalScores:
+class NormalScores(RowFields):
     """Normal scores of n targets: between ``low`` and ``high``, at a random share of that interval's probability."""
 
     low: Array
     high: Array
     share: Array
-
-    def __len__(self) -> int:
-        return len(self.low)
-
-    def __getitem__(self, rows: Array) -> NormalScores:
-        return NormalScores(self.low[rows], self.high[rows], self.share[rows])
 
     @property
     def are_points(self) -> bool:

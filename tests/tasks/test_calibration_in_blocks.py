@@ -150,7 +150,7 @@ def test_faults_are_found_and_a_true_version_is_left_alone(blocks: CutRows, made
     assert "exact at any number of independent rows" in wrong.method
     faults = calibration.reading.columns()["calibration_fault"]
     assert np.mean(faults == "spread") > 0.9
-    few = calibration.reading.at_points(np.array([3, 700]))
+    few = calibration.reading[np.array([3, 700])]
     assert np.array_equal(few.scores, calibration.reading.scores[[3, 700]])
     assert not (found["right"].whole(columns["right"]).reading.columns()["calibration_fault"] != "").any()
 
