@@ -208,9 +208,9 @@ class Distribution(ABC):
         return quadrature.mean_and_std(self)
 
     @cached_property
-    def _probability_nodes(self) -> Array:
-        """Quantiles (n, k) at the levels of ``quadrature.probability_rule``: kept, as those of mixtures are dear."""
-        return self.quantile(quadrature.probability_rule()[0][None, :])
+    def _weighted_values(self) -> tuple[Array, Array]:
+        """``quadrature.rule``: kept, as quantiles of mixtures are dear."""
+        return quadrature.rule(self)
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` independent draws per row, shape (n, size).

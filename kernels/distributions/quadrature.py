@@ -1,8 +1,8 @@
 """What a cdf and its inverse alone say: expectations by quadrature over the quantile function, and quantiles.
 
 E g(Y) is the integral of g(Q(p)) over p in (0, 1). In normal scores z, p = Phi(z), the quantile function of most
-families is smooth up to its ends, and panels that do not agree with their halves are halved (``expectation``). For many
-smooth g at once one rule serves all: panels that shrink geometrically towards 0 and 1 (``probability_rule``).
+families is smooth up to its ends, but where their cdf jumps or bends: there panels end. Those that do not agree with
+their halves are halved (``expectation``); for many smooth g at once one ``rule`` serves all.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ CdfOf: TypeAlias = Callable[[Array], Callable[[Array], Array]]
 # g_1, ..., g_r: all at values (...), shape (..., r), or those of columns (m,) at values (m, k), shape (m, k).
 Integrand: TypeAlias = Callable[[Array, Array | None], Array]
 
+_EVEN, _MANY = 32, 256  # panels of a rule without bends; of more than so many, few nodes each are enough
+_TEN, _THREE = np.polynomial.legendre.leggauss(10), np.polynomial.legendre.leggauss(3)
 _TINY = np.finfo(float).tiny
 
 
@@ -43,7 +45,7 @@ class _Law(Protocol):
     def is_discrete(self) -> bool: ...
 
     @property
-    def _probability_nodes(self) -> Array: ...
+    def _weighted_values(self) -> tuple[Array, Array]: ...
 
     def __len__(self) -> int: ...
 
@@ -133,19 +135,34 @@ def kernel_diagonal(distribution: _Law, kernel: Kernel) -> Array:
 
 def mean_and_std(distribution: _Law) -> tuple[Array, Array]:
     """Mean and standard deviation, (n,) both."""
-    w, (mean, std) = probability_rule()[1], np.empty((2, len(distribution)))
-    for rows, values in _nodes(distribution):
-        mean[rows] = values @ w
-        std[rows] = np.sqrt((values - mean[rows, None]) ** 2 @ w)
+    mean, std = np.empty((2, len(distribution)))
+    for rows, values, weights in _weighted_blocks(distribution):
+        mean[rows] = np.sum(values * weights, axis=1)
+        std[rows] = np.sqrt(np.sum((values - mean[rows, None]) ** 2 * weights, axis=1))
     return mean, std
 
 
-def _nodes(distribution: _Law) -> Iterator[tuple[slice, Array]]:
-    """Blocks of rows with their quantiles at the levels of ``probability_rule``; of few rows they are kept."""
-    p, _ = probability_rule()
-    blocks = row_slices(len(distribution), BLOCK_ENTRIES // len(p))
+def rule(law: _Law) -> tuple[Array, Array]:
+    """Values and weights (n, k) of E g(Y) for smooth g: ten Gauss-Legendre nodes a panel, of many bends three."""
+    edges = _edges(law, _EVEN)
+    nodes, weights = _THREE if edges.shape[1] > _MANY else _TEN
+    half = np.diff(edges, axis=1)[:, :, None] / 2.0
+    z = (edges[:, 1:] + edges[:, :-1])[:, :, None] / 2.0 + half * nodes
+    shares = half * weights * (np.exp(-0.5 * z * z) / _ROOT_2_PI)
+    return law.quantile(ndtr(z).reshape(len(law), -1)), shares.reshape(len(law), -1)
+
+
+def rule_width(law: _Law) -> int:
+    """About how many values a row has in ``rule``."""
+    panels = _EVEN + int(law[:1].breaks().shape[1])
+    return panels * len((_THREE if panels > _MANY else _TEN)[0])
+
+
+def _weighted_blocks(distribution: _Law) -> Iterator[tuple[slice, Array, Array]]:
+    """Blocks of rows with their ``rule``; of few rows it is kept."""
+    blocks = row_slices(len(distribution), BLOCK_ENTRIES // rule_width(distribution))
     for rows in blocks:
-        yield rows, distribution._probability_nodes if len(blocks) == 1 else distribution[rows].quantile(p[None, :])
+        yield rows, *(distribution._weighted_values if len(blocks) == 1 else rule(distribution[rows]))
 
 
 def expectation(
@@ -165,7 +182,7 @@ def expectation(
     result, bends = np.empty((len(distribution), count)), 2 * distribution[:1].breaks().shape[1]
     for rows in row_slices(len(distribution), BLOCK_ENTRIES // ((_PANELS + bends) * len(_NODES) * max(1, count))):
         law = distribution[rows]
-        edges = _edges(law)
+        edges = _edges(law, _PANELS)
         half, middle = np.diff(edges, axis=1)[:, :, None] / 2.0, ((edges[:, 1:] + edges[:, :-1]) / 2.0)[:, :, None]
         z = middle + half * _NODES
         weights = half * np.exp(-0.5 * z * z) / _ROOT_2_PI
@@ -189,12 +206,13 @@ def expectation(
     return result
 
 
-def _edges(law: _Law) -> Array:
+def _edges(law: _Law, panels: int) -> Array:
     """Normal scores between which the quantile function of each row is smooth, increasing, (n, p)."""
     at = law.breaks()
-    scores = [np.where(np.isfinite(at), ndtri(of(at)), _SCORES) for of in (law.cdf_left, law.cdf)]
-    even = np.broadcast_to(np.linspace(-_SCORES, _SCORES, _PANELS + 1), (len(at), _PANELS + 1))
-    return np.sort(np.concatenate([even, *np.clip(scores, -_SCORES, _SCORES)], axis=1), axis=1)
+    left, right = (np.where(np.isfinite(at), ndtri(of(at)), _SCORES) for of in (law.cdf_left, law.cdf))
+    even = np.broadcast_to(np.linspace(-_SCORES, _SCORES, panels + 1), (len(at), panels + 1))
+    scores = np.concatenate([left] if np.array_equal(left, right) else [left, right], axis=1)
+    return np.sort(np.concatenate([even, np.clip(scores, -_SCORES, _SCORES)], axis=1), axis=1)
 
 
 def _refine(
@@ -231,8 +249,8 @@ def _refine(
 def characteristic_function(distribution: _Law, t: Array) -> Array:
     """E exp(i t_j Y_i), shape (n, m)."""
     result = np.empty((len(distribution), len(t)), dtype=np.complex128)
-    for rows, values in _nodes(distribution):
-        result[rows] = average_wave(values, probability_rule()[1], t)
+    for rows, values, weights in _weighted_blocks(distribution):
+        result[rows] = average_wave(values, weights, t)
     return result
 
 

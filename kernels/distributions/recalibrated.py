@@ -21,6 +21,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array, RowFields, as_rows, equal_rows, require_parameter
+from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import KNOT_LEVELS, ByRows, Distribution, Stated
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.continuous import Normal
@@ -30,7 +31,7 @@ from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Deterministic, Samples
 from congruence.kernels.errors import InvalidInputError
 
-_KEPT_ROWS = 8_000  # up to which what is searched for serves all parts of a distribution: 16 MB
+_KEPT_VALUES = 4_000_000  # up to which what is searched for serves all parts of a distribution: 64 MB
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
 FAR, NEAR = 6.0, 5.5  # normal scores, beyond which a distribution continues at the slope between them
 LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
@@ -322,12 +323,6 @@ class _ThroughMap(ByRows):
     def recalibration(self) -> tuple[Distribution, NormalScoreMap]:
         return self.base, self.score_map
 
-    def __getitem__(self, rows: Any) -> Self:
-        some = super().__getitem__(rows)
-        if len(self) <= _KEPT_ROWS:
-            vars(some)["_taken_from"] = self, rows
-        return some
-
     def __getstate__(self) -> dict[str, Any]:
         """What it is made of, without what is kept."""
         return {"base": self.base, "score_map": self.score_map}
@@ -354,11 +349,24 @@ class Recalibrated(_ThroughMap):
         starts, ends = (np.broadcast_to(each, shape) for each in (cells.starts, cells.ends))
         return Cells(self.score_map.below(ndtri(ends)), cells.place, self.score_map.below(ndtri(starts)))
 
+    def __getitem__(self, rows: Any) -> Self:
+        some = super().__getitem__(rows)
+        if len(self) * self._width <= _KEPT_VALUES:
+            vars(some)["_taken_from"] = self, rows
+        return some
+
     @cached_property
-    def _probability_nodes(self) -> Array:
+    def _width(self) -> int:
+        return quadrature.rule_width(self.base) + 10 * len(self.score_map.levels)
+
+    @cached_property
+    def _weighted_values(self) -> tuple[Array, Array]:
         """See Distribution; searched for once, whichever rows are asked for and however often."""
         whole, rows = vars(self).get("_taken_from", (None, None))
-        return super()._probability_nodes if whole is None else np.asarray(whole._probability_nodes[rows])
+        if whole is None:
+            return super()._weighted_values
+        values, weights = whole._weighted_values
+        return values[rows], weights[rows]
 
     @cached_property
     def _continued(self) -> Continued:
