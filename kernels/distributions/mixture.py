@@ -258,14 +258,11 @@ class MultivariateNormal(ByRows):
     loc: Array
     scale: Array
 
-    def __new__(cls, loc: Any, scale: Any) -> Any:
-        """A ``Normal`` where there is one target."""
+    def __new__(cls, loc: Any = None, scale: Any = None) -> Any:
+        """A ``Normal`` where there is one target; what is unpickled is made without parameters."""
         if np.shape(loc) == np.shape(scale) == (np.size(loc), 1):
             return Normal(*(as_numbers(each, "MultivariateNormal", "(n, q)", 2)[:, 0] for each in (loc, scale)))
         return object.__new__(cls)
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.loc, self.scale)
 
     def __post_init__(self) -> None:
         for name in ("loc", "scale"):

@@ -33,8 +33,8 @@ CdfOf: TypeAlias = Callable[[Array], Callable[[Array], Array]]
 # g_1, ..., g_r: all at values (...), shape (..., r), or those of columns (m,) at values (m, k), shape (m, k).
 Integrand: TypeAlias = Callable[[Array, Array | None], Array]
 
-_EVEN, _MANY = 32, 256  # panels of a rule without bends; of more than so many, few nodes each are enough
-_TEN, _THREE = np.polynomial.legendre.leggauss(10), np.polynomial.legendre.leggauss(3)
+_EVEN, _MANY = 32, 256  # panels of a rule, and the bends beyond which it has four times as many without these
+_TEN = np.polynomial.legendre.leggauss(10)
 _TINY = np.finfo(float).tiny
 
 
@@ -143,19 +143,23 @@ def mean_and_std(distribution: _Law) -> tuple[Array, Array]:
 
 
 def rule(law: _Law) -> tuple[Array, Array]:
-    """Values and weights (n, k) of E g(Y) for smooth g: ten Gauss-Legendre nodes a panel, of many bends three."""
-    edges = _edges(law, _EVEN)
-    nodes, weights = _THREE if edges.shape[1] > _MANY else _TEN
+    """Values and weights (n, k) of E g(Y) for smooth g, by ten Gauss-Legendre nodes a panel.
+
+    Bends by the hundred are small ones each, and many panels do without them.
+    """
+    many = law[:1].breaks().shape[1] > _MANY
+    edges = np.linspace(-_SCORES, _SCORES, 4 * _EVEN + 1)[None, :] if many else _edges(law, _EVEN)
     half = np.diff(edges, axis=1)[:, :, None] / 2.0
-    z = (edges[:, 1:] + edges[:, :-1])[:, :, None] / 2.0 + half * nodes
-    shares = half * weights * (np.exp(-0.5 * z * z) / _ROOT_2_PI)
-    return law.quantile(ndtr(z).reshape(len(law), -1)), shares.reshape(len(law), -1)
+    z = (edges[:, 1:] + edges[:, :-1])[:, :, None] / 2.0 + half * _TEN[0]
+    shares = half * _TEN[1] * (np.exp(-0.5 * z * z) / _ROOT_2_PI)
+    levels, weights = (each.reshape(len(edges), -1) for each in (ndtr(z), shares))
+    return law.quantile(levels), np.broadcast_to(weights, (len(law), weights.shape[1]))
 
 
 def rule_width(law: _Law) -> int:
     """About how many values a row has in ``rule``."""
-    panels = _EVEN + int(law[:1].breaks().shape[1])
-    return panels * len((_THREE if panels > _MANY else _TEN)[0])
+    bends = int(law[:1].breaks().shape[1])
+    return len(_TEN[0]) * (4 * _EVEN if bends > _MANY else _EVEN + bends)
 
 
 def _weighted_blocks(distribution: _Law) -> Iterator[tuple[slice, Array, Array]]:

@@ -47,6 +47,11 @@ def test_one_target_in_the_kernel_calibration_error() -> None:
     assert of_vectors == pytest.approx(squared_kernel_calibration_error(Y, scalar, output_kernel=RBF(0.5)), rel=1e-9)
 
 
+def test_vectors_come_back_from_a_pickle() -> None:
+    law = pickle.loads(pickle.dumps(families.MultivariateNormal(X, np.ones((N, 3)))))
+    np.testing.assert_array_equal(law[1:].loc, X[1:])
+
+
 def test_rows_of_a_one_target_law() -> None:
     law = PAIRS[0][0]
     assert len(law[3]) == 1
