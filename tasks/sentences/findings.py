@@ -186,7 +186,8 @@ def sentences_of(
             left += each in places
     shared = sum(1 for each in same if each in places) if without is None else 0
     right, of_all = total - len(places), overall is not None and without is None
-    alone = rest is not None or of_all or not all(each.place and each in places for each in told)
+    alone = rest is not None or of_all or not all(each.place for each in told)
+    alone = alone or not any(each in places for each in told)  # ranges, whose rows lie in the places
     if without is not None and rest is None and len(told) == 1 and not left:
         sentences.append("In all other rows no fault was found.")
         right = 0

@@ -352,6 +352,9 @@ def test_a_region_that_lies_in_a_range_with_its_fault_is_counted_and_not_told_ag
         "Where region 3",
     ]
     assert said[3:] == ["1 place differs only by rows named above; in 1 of 4 places no fault was found."]
+    low = fault("age is up to 20", 0.1, -0.5)
+    said, _ = sentences_of(None, [], 4, [wide, low])
+    assert said[2:] == ["In 4 of 4 places no fault was found by their rows alone."]
 
 
 def test_places_share_the_fault_of_all_other_rows_and_none_is_said_to_be_right_beside_it() -> None:
