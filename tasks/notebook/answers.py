@@ -30,7 +30,7 @@ from congruence.tasks.settings.sections import TrackingSettings
 _HEIGHT = 760
 """Pixels of a report in a cell; it scrolls within."""
 
-_IN_THE_UNIT = re.compile(r"(redictions are [\d.,]+|targets lie [\d.,]+)(?= too | away )")
+_IN_THE_UNIT = re.compile(r"(redictions are [\d.,e-]+|targets lie [\d.,e-]+)(?= too | away )")
 
 
 def with_unit(evaluation: Evaluation, unit: str) -> Evaluation:

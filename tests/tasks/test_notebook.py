@@ -168,6 +168,9 @@ def test_sentences_name_sizes_in_the_unit_of_the_targets() -> None:
     found = congruence.evaluate(frame[["a", "b", "c"]], frame["y"], moved, unit="mm")
     assert re.match(r"Predictions are [\d.]+ mm too high on average \([\d.]+ to [\d.]+\)\.", found.sentences[0])
     assert found.sentences[0] in found.page
+    small = tuple(1e-9 * each for each in moved)
+    found = congruence.evaluate(frame[["a", "b", "c"]], 1e-9 * frame["y"], small, unit="m", metrics=["calibration"])
+    assert re.match(r"Predictions are [\d.]+e-10 m too high on average", found.sentences[0])
 
 
 def test_one_prediction_answers_with_verdict_sentences_and_report(tmp_path: Path) -> None:
