@@ -399,6 +399,9 @@ def _column(values: Any, n: int, name: str) -> Array:
 
 
 def _enough(blocks: DependentBlocks) -> DependentBlocks:
+    if blocks.count == 1:
+        one = "group" if blocks.kind == "groups" else "run of rows that depend on each other"
+        raise _too_few(f"{blocks.kind}: all {len(blocks.labels)} rows are one {one}")
     if blocks.count < FEWEST_BLOCKS:
         raise _too_few(f"{blocks.kind}: {blocks.count} {_WORDS[blocks.kind]} among {len(blocks.labels)} rows")
     return blocks

@@ -161,9 +161,10 @@ def test_effective_rows_of_equal_weights_are_all() -> None:
     ("call", "message"),
     [
         (lambda: blocks_of_groups(np.repeat([1, 2], 10), 20), "groups: 2 groups among 20 rows.*at least 10"),
+        (lambda: blocks_of_groups(np.repeat([1], 20), 20), "groups: all 20 rows are one group; .*at least 10"),
         (lambda: blocks_of_groups(np.arange(5), 20), "expected one value for each of the 20 rows"),
         (lambda: blocks_of_groups(np.r_[np.arange(19.0), np.nan], 20), "groups: row 19 has no value"),
-        (lambda: blocks_of_time(np.zeros(50), np.ones((50, 4))), "time: 1 runs"),
+        (lambda: blocks_of_time(np.zeros(50), np.ones((50, 4))), "time: all 50 rows are one run of rows that depend"),
         (lambda: require_weights([1.0, -1.0], 2), "weights: row 1 is -1"),
         (lambda: require_weights([1.0, np.nan], 2), "weights: row 1 is nan"),
         (lambda: require_weights([0.0, 0.0], 2), "all 2 are 0"),
