@@ -141,7 +141,8 @@ def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
 
 def _unmasked(values: Any) -> Array:
     """An array; what is masked is missing."""
-    return np.asarray(values.astype(np.float64).filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values)
+    is_masked = isinstance(values, np.ma.MaskedArray)
+    return np.asarray(np.ma.filled(values.astype(np.float64), np.nan) if is_masked else values)
 
 
 def _column(values: Any, frame: pd.DataFrame, what: str, index: pd.Index | None = None) -> pd.Series[Any]:
@@ -190,7 +191,7 @@ def _targets(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> tuple[
         columns, names = [_column(y, frame, "y")], [given.target_name or y]
         taken[y] = "y"
     elif isinstance(y, list) and y and all(isinstance(name, str) and name in frame for name in y):
-        columns, names = [frame[name] for name in y], list(y)
+        columns, names = [_column(name, frame, "y") for name in y], list(y)
         taken |= dict.fromkeys(y, "y")
     elif isinstance(y, pd.DataFrame):
         columns = [_column(y.iloc[:, place], frame, "y", index) for place in range(y.shape[1])]
