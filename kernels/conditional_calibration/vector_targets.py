@@ -77,7 +77,7 @@ def whitened_targets(y: Array, predictive: Distribution, *, seed: int) -> tuple[
     covariance = np.einsum("nlp,nlq->npq", centred, centred) / (m - 1)
     # Shrunk towards the variances as far as draws are few for q: never singular.
     diagonal, share = np.einsum("nqq->nq", covariance), q / (m + q)
-    floor = 1e-12 * np.maximum(np.mean(diagonal), np.finfo(np.float64).tiny)
+    floor = 1e-12 * np.maximum(np.mean(diagonal, axis=0), np.finfo(np.float64).tiny)  # each in its own unit
     covariance = (1.0 - share) * covariance + np.eye(q) * (share * diagonal + floor)[:, None, :]
     z = np.einsum("npq,nlq->nlp", np.linalg.inv(np.linalg.cholesky(covariance)), centred)
     spread = np.sqrt(np.einsum("nqq->nq", covariance))

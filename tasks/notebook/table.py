@@ -23,6 +23,7 @@ from congruence.tasks.settings.sections import EncoderSettings
 MOST_INVALID = 0.01
 """The share of rows that may be left out, as in an evaluation file."""
 _LISTED = 3
+_FAR_BELOW = 30.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,11 @@ def rows_of(given: Given) -> MemoryRows:
     valid = np.ones(len(frame), dtype=bool)
     valid[list(left_out)] = False
     _require_some(valid, targets[valid], names)
+    if targets.ndim == 2 and len(large := _larger(targets[valid], names)) < len(names):
+        notes.append(
+            f"CCE, CRPS, MAE and RMSE of several targets are distances in their units, which {_list(large)} decide"
+            f"{'s' if len(large) == 1 else ''}: give each in a unit in which all spread alike, where all are to count."
+        )
     if left_out:
         are = "is" if len(left_out) == 1 else "are"
         notes.append(f"{len(left_out)} of {len(frame)} rows {are} left out: {_first(left_out)}.")
@@ -403,6 +409,12 @@ def _left_out(
             f"{_first(found)}; {remedy}"
         )
     return found
+
+
+def _larger(targets: Array, names: Sequence[str]) -> list[str]:
+    """The targets whose spread is not far below the largest one."""
+    spread = np.std(targets, axis=0)
+    return [name for name, own in zip(names, spread, strict=True) if _FAR_BELOW * own >= spread.max()]
 
 
 def _require_some(valid: Array, targets: Array, names: Sequence[str]) -> None:

@@ -69,6 +69,10 @@ def test_whitening_treats_target_and_draws_alike() -> None:
     np.testing.assert_allclose(z, law.draws[:, 0])
     constant = whitened_targets(np.zeros((4, 2)), Samples(np.zeros((4, 5, 2))), seed=0)[0]
     assert np.isfinite(constant).all()
+    # In units that lie nine powers of ten apart the target of small numbers was 0, and the test saw the other alone.
+    units = np.array([1e-6, 1e3])
+    scaled = whitened_targets(units * values[:, 0], Samples(units * values[:, 1:]), seed=0)[0]
+    np.testing.assert_allclose(scaled, z, rtol=1e-9)
 
 
 def test_targets_of_another_shape_are_named() -> None:

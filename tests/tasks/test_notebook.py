@@ -328,6 +328,11 @@ def test_vectors_are_named_and_predicted_as_single_targets_are() -> None:
     found = congruence.evaluate(frame[["a", "b", "c", "y"]], ["b", "y"], pair, metrics=["nll"]).evaluation
     expected = stats.norm.logpdf(frame[["b", "y"]], pair[0], frame[["weight"]]).sum(axis=1)
     np.testing.assert_allclose(found.scores["nll"], -expected)
+    assert not rows_of(Given(frame[["a"]], frame[["b", "y"]])).notes
+    (note,) = rows_of(Given(frame[["a"]], frame[["b", "y"]] * [1.0, 1e3])).notes
+    assert note.startswith(
+        "CCE, CRPS, MAE and RMSE of several targets are distances in their units, which 'y' decides: "
+    )
     assert list(found.features) == ["a", "c"]
 
 
