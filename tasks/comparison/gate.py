@@ -259,7 +259,7 @@ def _wrong_slices(candidate: ComparedVersion, share: float) -> GateCheck:
             f"release (congruence evaluate FILE --again -m {candidate.label})"
         )
         return GateCheck(rule, "undecided", reason, limit=share)
-    largest = places[0].rows / rows if places else 0.0
+    largest = max((place.rows for place in places), default=0) / rows
     wrong = [place for place in places if place.rows > share * rows]
     small = f" (of smaller ones {len(places)} are)" if places else ""
     reason = f"no slice of more than {100 * share:g} % of the rows is named wrong{small}"

@@ -186,6 +186,8 @@ def rows_digest(evaluation: Evaluation) -> str:
 def provenance(evaluation: Evaluation) -> dict[str, Any]:
     """Where the numbers come from: model, split, protocol with digest, what was recorded, the numbers at all digits."""
     wrong, noise = evaluation.wrong, evaluation.influence_noise
+    places = () if wrong is None else wrong.named()
+    largest = sorted(places, key=lambda place: -place.rows)[:_MOST_PLACES]
     return {
         "model": {name: value for name, value in vars(evaluation.model).items() if name != "tags"},
         "split": vars(evaluation.split),
@@ -196,7 +198,7 @@ def provenance(evaluation: Evaluation) -> dict[str, Any]:
         },
         "metrics": {name: vars(metric) for name, metric in evaluation.metrics.items()},
         "slices": evaluation.slice_names,
-        "wrong_places": None if wrong is None else [vars(place) for place in wrong.named()[:_MOST_PLACES]],
+        "wrong_places": None if wrong is None else [vars(place) for place in places if place in largest],
         "influence_noise": None if noise is None else noise.tolist(),
         "stated": evaluation.stated,
         "seconds": evaluation.seconds,

@@ -289,7 +289,8 @@ def _holder(name: str, alias: str, settings: TrackingSettings, first_version: Fi
         raise RegistryError(f"{said}; did you mean '{close[0]}'? Its aliases are {', '.join(known)}")
     if first_version == "pass":
         return None
+    has = f"its aliases are {', '.join(known)}" if known else "no version of it has an alias"
     raise RegistryError(
-        f"{said}; its aliases are {', '.join(known) or 'none'}. Put the alias on the version in use, or write "
+        f"{said}; {has}. Put the alias on the version in use, or write "
         "first_version: pass under gate: to accept a first version by its thresholds alone"
     )

@@ -310,11 +310,11 @@ class WhatIsWrong:
         return replace(self, method=" ".join(filter(None, [self.method, *notes])))
 
     def named(self) -> tuple[WrongPlace, ...]:
-        """The places with a fault, those of the most rows first."""
+        """The places with a fault, the most wrong first: others may have theirs from the rows of that one."""
         table = self.places
         if table.empty:
             return ()
-        faulty = table[table["fault"] != ""].sort_values("rows", ascending=False, kind="stable")
+        faulty = table[table["fault"] != ""]
         columns = (faulty[name].tolist() for name in ("place", "rows", "fault"))
         return tuple(WrongPlace(str(place), int(rows), str(fault)) for place, rows, fault in zip(*columns, strict=True))
 

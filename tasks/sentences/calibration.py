@@ -173,8 +173,13 @@ def p_value_in_words(p: float) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """So many significant digits; what stands before the point stays whole, thousands separated."""
-    return f"{value:,.0f}" if 10.0**digits - 0.5 <= abs(value) < 1e15 else f"{value:.{digits}g}"
+    """So many significant digits; what stands before the point stays whole, thousands separated.
+
+    Of the four that MLflow and pages show: a number that is read from there is none other than at first hand.
+    """
+    if 10.0**digits - 0.5 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.4g}'):.{digits}g}"
 
 
 def probability(p_value: float | None) -> str:
