@@ -27,6 +27,7 @@ from congruence.tasks.mlflow.identity import ANY, Conditions, finished_evaluatio
 from congruence.tasks.mlflow.reading import comparable_versions, logged_versions
 from congruence.tasks.models.registry import RegistryError, baseline_version, model_name, select
 from congruence.tasks.monitor.account import MayBeBest
+from congruence.tasks.report.comparison import summary_of
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.sentences.calibration import probability, significant
@@ -64,6 +65,7 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
         "split": comparison.split.name,
         "protocol": comparison.baseline.protocol,
         "baseline": comparison.baseline.label,
+        "summary": summary_of(comparison),
         "versions": {each.label: {name: metric.value for name, metric in each.metrics.items()} for each in versions},
         "differences": {
             label: {name: _plain(item) for name, item in pair.differences.items()} for label, pair in pairs.items()
@@ -115,6 +117,7 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
     print_line(f"split '{split.name}' ({split.digest[:12]}), protocol {comparison.baseline.protocol}")
     results().print(_overview(comparison))
     print_line(_how_to_read(comparison, logged.chosen))
+    print_line(summary_of(comparison))
     for label, pair in comparison.pairs.items():
         for table in _tables(label, pair) if details else ():
             results().print(table)

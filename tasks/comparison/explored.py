@@ -18,6 +18,7 @@ from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.differences import REACH, MetricDifference
 from congruence.tasks.scores.metrics.registry import RECALIBRATED, REGION, mean_columns
 from congruence.tasks.scores.points import slice_groups, tenths
+from congruence.tasks.sentences.calibration import WORTH_IT
 
 ROWS = 1_000
 SCORES = ("crps", "nll", "absolute_error")
@@ -180,6 +181,17 @@ class WhoWon:
         ]
         return pd.DataFrame(records)
 
+    def is_worth_recalibrating(self, *, baseline: bool = False) -> bool:
+        """Whether recalibration takes off the first version (or the second, the baseline) what a report asks of it.
+
+        ``WORTH_IT`` of the CRPS or of the NLL beyond chance, where neither gets worse.
+        """
+        gains = {score: places[ALL_ROWS].gains[int(baseline)] for score, places in self.scores.items()}
+        total = 0.0 if baseline else self.parts.total.value
+        least = {"crps": WORTH_IT["CRPS"] * (self.means[_SCORE] + total), "nll": WORTH_IT["NLL"]}
+        enough = any(gain.low > 0.0 and gain.value >= least[score] for score, gain in gains.items())
+        return enough and all(gain.high >= 0.0 for gain in gains.values())
+
     def recalibrated(self, *, baseline: bool = False) -> dict[str, MetricDifference]:
         """By metric, the first version (or the second, the baseline) when recalibrated against the second as it is.
 
@@ -233,10 +245,11 @@ def who_won(pair: Pair, among: int = 1) -> WhoWon | None:
                     scores[score][f"{name} = {value}"] = within
     if _SCORE not in scores:
         return None
-    sentence = _sentence(first.label, second.label, scores[_SCORE][ALL_ROWS], means[_SCORE], _LEAST / among)
+    won = WhoWon(scores, means, "")
+    sentence = _sentence(first.label, second.label, won, _LEAST / among)
     if all(np.array_equal(first.column(name, pair.rows), second.column(name, pair.rows)) for name in scores):
         sentence = f"{first.label} and {second.label} score the same in every row: they predict the same."
-    return WhoWon(scores, means, sentence)
+    return replace(won, sentence=sentence)
 
 
 def recalibrated_label(label: str) -> str:
@@ -291,11 +304,12 @@ def _within(
     )
 
 
-def _sentence(first: str, second: str, parts: ScoreParts, scale: float, level: float) -> str:
+def _sentence(first: str, second: str, won: WhoWon, level: float) -> str:
     """The parts in words: who is better, by what share of the CRPS, what of it is knowledge and what honesty.
 
     Where the whole shows at ``level``, its parts are named by their own intervals; else a part must show as the whole.
     """
+    parts, scale = won.parts, won.means[_SCORE]
 
     def share(part: Part, of: float = scale) -> str:
         percent = 100.0 * abs(part.value) / of
@@ -318,6 +332,6 @@ def _sentence(first: str, second: str, parts: ScoreParts, scale: float, level: f
         said = f"{first} and {second} have the same CRPS within chance"
         said += f": {first} {reasons}" if shown else ", and know as much and are as honest"
     gain, own = parts.gains[0], scale + parts.total.value
-    if gain.low > 0.0 and gain.value > 0.01 * scale:
+    if gain.low > 0.0 and won.is_worth_recalibrating():
         said += f". Recalibrated by what it states itself, {first} would gain {share(gain, own)} of its own"
     return f"{said}."

@@ -145,11 +145,11 @@ class Comparison:
 
     @property
     def recalibrated(self) -> dict[str, dict[str, MetricDifference]]:
-        """The versions whose CRPS would fall by their own recalibration: their scores then, against the baseline."""
+        """The versions that are worth their own recalibration: their scores then, against the baseline."""
         explained = {label: pair.won for label, pair in self.pairs.items() if pair.won is not None}
-        found = {label: won.recalibrated() for label, won in explained.items()}
-        if explained:
-            found[self.baseline.label] = next(iter(explained.values())).recalibrated(baseline=True)
+        found = {label: won.recalibrated() for label, won in explained.items() if won.is_worth_recalibrating()}
+        if explained and (first := next(iter(explained.values()))).is_worth_recalibrating(baseline=True):
+            found[self.baseline.label] = first.recalibrated(baseline=True)
         return {version.label: found[version.label] for version in self.versions if found.get(version.label)}
 
     def matrix(self, metrics: Iterable[str]) -> dict[str, dict[str, Cell]]:
@@ -177,10 +177,11 @@ class Comparison:
 
     @property
     def may_be_best_recalibrated(self) -> list[str]:
-        """The versions, as they are and recalibrated, that may be the best by CRPS; none where nothing would gain."""
+        """The versions, as they are and recalibrated, that may be the best by CRPS; none where none is recalibrated."""
         gaining = {recalibrated_label(label) for label in self.recalibrated}
         labels = {version.label for version in self.versions} | gaining
-        return [label for label in in_set(self.best_recalibrated) if label in labels] if gaining else []
+        found = [label for label in in_set(self.best_recalibrated) if label in labels]
+        return found if gaining & {*found} else []
 
     @property
     def split(self) -> SplitSummary:

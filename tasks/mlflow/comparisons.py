@@ -13,7 +13,7 @@ from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.mlflow.connection import set_version_tags
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
 from congruence.tasks.mlflow.runs import LoggedRun, RunContent, log_once, table_json, write_texts
-from congruence.tasks.report.comparison import REPORT_FILE, SCORES_FILE, headlines
+from congruence.tasks.report.comparison import REPORT_FILE, SCORES_FILE, headlines, summary_of
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.reliability import Reliability
 from congruence.tasks.sentences.calibration import probability
@@ -73,8 +73,11 @@ def _compared(comparison: Comparison, params: Mapping[str, object], folder: Path
 
 
 def _note(comparison: Comparison) -> str:
-    baseline = comparison.baseline
+    baseline, best = comparison.baseline, comparison.may_be_best
+    among = f" May be the best by CRPS (95 % confidence set): {', '.join(best)}." if best else ""
     lines = [
+        f"**{summary_of(comparison)}**{among}",
+        "",
         f"{len(comparison.versions)} versions on **{comparison.split.name}** (protocol `{baseline.protocol_digest}`), "
         f"each against **{baseline.label}** on the same points. Read `{COMPARISON_FILE}` first.",
         "",

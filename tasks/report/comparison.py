@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     metrics = tuple(name for name in names if any(name in version.metrics for version in comparison.versions))
     matrix = comparison.matrix(metrics)
     base = comparison.baseline.label
-    sides = {label: _Sides.of(pair, len(comparison.pairs)) for label, pair in comparison.pairs.items()}
+    sides = _sides(comparison)
     sentences = {
         label: _sentence(label, base, sides[label])
         if pair.won is None
@@ -66,8 +66,12 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     }
     pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
     page = {"baseline": base, "pairs": [pair for pair in pairs if pair is not None]}
-    summary = _summary(base, sides)
-    return ComparisonData(summary, sentences, metrics, matrix, page)
+    return ComparisonData(summary_of(comparison), sentences, metrics, matrix, page)
+
+
+def summary_of(comparison: Comparison) -> str:
+    """Who wins, on what and by how much, or that nobody does, in a sentence or two."""
+    return _summary(comparison.baseline.label, _sides(comparison), comparison.may_be_best)
 
 
 def comparison_report(comparison: Comparison) -> str:
@@ -126,6 +130,10 @@ class _Sides:
         return self.differences[name].difference
 
 
+def _sides(comparison: Comparison) -> dict[str, _Sides]:
+    return {label: _Sides.of(pair, len(comparison.pairs)) for label, pair in comparison.pairs.items()}
+
+
 def _sentence(label: str, baseline: str, sides: _Sides) -> str:
     """On what a version is better and worse than the baseline, by how much, and on what chance explains all."""
     named = {"better": sides.better, "worse": sides.worse}
@@ -143,9 +151,16 @@ def _beside_crps(label: str, baseline: str, sides: _Sides) -> str:
     return "" if CRPS in found or not found else f" {_sentence(label, baseline, replace(sides, same=[]))}"
 
 
-def _summary(baseline: str, found: dict[str, _Sides]) -> str:
-    """Who wins, on what, by how much, or that nobody does."""
+def _summary(baseline: str, found: dict[str, _Sides], may_be_best: Sequence[str]) -> str:
+    """Who wins, on what, by how much, or that nobody does; of several that ``may_be_best`` none alone."""
     clear = {label: sides for label, sides in found.items() if sides.better and not sides.worse}
+    if len(equal := [label for label in clear if label in may_be_best]) > 1:
+        best = max(equal, key=lambda label: len(clear[label].better))
+        gains = listed([clear[best].by(name) for name in clear[best].better])
+        return (
+            f"{len(equal)} versions win: better than {baseline} on something, worse on nothing, and which of them is "
+            f"the best these rows do not show. {best} is better on {gains}."
+        )
     if clear:
         best = max(clear, key=lambda label: (len(clear[label].better), -clear[label].lead(clear[label].better[0])))
         gains = listed([clear[best].by(name) for name in clear[best].better])

@@ -19,7 +19,7 @@ from congruence.kernels.score_parts import Part, ScoreParts
 from congruence.kernels.split import prepare
 from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.differences import point_differences
-from congruence.tasks.comparison.explored import _sentence
+from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, _sentence
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.report.comparison import comparison_data, comparison_report
@@ -157,6 +157,9 @@ def test_the_page_says_who_wins_on_what_and_its_matrix_holds_the_differences(com
     best = comparison_data(compare_versions(compared, resamples=200))
     assert best.summary.startswith("angle/1 wins: every other version is worse on something")
     same = replace(compared[1], model=angle("9"))
+    twin = replace(compared[0], model=angle("8"))
+    many = comparison_data(compare_versions([compared[0], twin, compared[2]], baseline="angle/3", resamples=200))
+    assert many.summary.startswith("2 versions win: better than angle/3 on something, worse on nothing, and which of")
     even = comparison_data(compare_versions([compared[1], same], resamples=50))
     assert even.summary.startswith("Nobody wins: no version is better than")
     pair = compare_pair(if_honest(same), if_honest(compared[1]))
@@ -194,11 +197,15 @@ def test_one_interval_of_many_that_misses_0_by_little_names_no_winner(compared):
 @pytest.mark.parametrize(("looks", "words"), [(1, "is better than b by"), (20, "have the same CRPS within chance")])
 def test_what_owes_to_knowledge_and_honesty_is_told_where_it_shows_among_all_that_is_told(looks, words):
     clear, hardly, none = (Part(-0.1, -0.19, -0.01, p) for p in (0.001, 0.03, 0.5))
+
+    def said_of(parts):
+        return _sentence("a", "b", WhoWon({"crps": {ALL_ROWS: parts}}, {"crps": 1.0}, ""), 0.05 / looks)
+
     total = ScoreParts(hardly, hardly, none, (none, none), none, 100)
-    assert words in (said := _sentence("a", "b", total, 1.0, 0.05 / looks))
+    assert words in (said := said_of(total))
     assert ("more honest" in said) == (looks == 1)
     part = ScoreParts(none, clear, none, (none, none), none, 100)
-    assert "within chance: a is more honest (10 %)." in _sentence("a", "b", part, 1.0, 0.05 / looks)
+    assert "within chance: a is more honest (10 %)." in said_of(part)
 
 
 def test_the_rows_of_a_pair_are_those_that_differ_most_with_the_score_of_both(compared):
@@ -227,7 +234,9 @@ def test_comparisons_in_mlflow(logged):
     assert metrics["angle-2/cce_squared_mean_difference"] < metrics["angle-2/cce_squared_mean_difference_high"] < 0
     assert metrics["angle-2/cce_squared_mean_p_value"] < 0.05
     assert "angle-2/cce_mean_p_value" not in metrics
-    assert "| angle/2 |" in run.data.tags["mlflow.note.content"]
+    note = run.data.tags["mlflow.note.content"]
+    assert "| angle/2 |" in note
+    assert note.startswith(f"**{comparison_data(comparison).summary}**")
     assert {item.path for item in client.list_artifacts(run_id)} >= {"comparison.html", "versions.json"}
 
 
@@ -315,6 +324,21 @@ def test_versions_as_they_would_be_when_recalibrated_stand_beside_the_others(com
     assert "congruence recalibrate FILE --version models:/angle/2" in page
     dishonest = compare_versions([if_honest(version) for version in compared], baseline="angle/2")
     assert dishonest.recalibrated["angle/2"]["crps_mean"].high < 0.0, "the baseline's own correction"
+
+
+def test_a_recalibration_that_no_report_would_advise_stands_nowhere(compared):
+    """It takes off half a percent, or makes the NLL worse; and none is said to be the best that is not."""
+
+    def asked(version, crps, nll):
+        scores = version.scores
+        recalibrated = {"crps_recalibrated": scores["crps"] * crps, "nll_recalibrated": scores["nll"] + nll}
+        return replace(version, scores=scores.assign(**recalibrated))
+
+    for crps, nll, is_worth_it in ((0.995, -0.01, False), (0.9, 0.1, False), (0.995, -0.1, True), (0.9, -0.01, True)):
+        found = compare_versions([asked(compared[0], 1.0, 0.0), asked(compared[1], crps, nll)], resamples=50)
+        assert list(found.recalibrated) == list(found.corrections) == ["angle/2"] * is_worth_it
+        assert ("would gain" in found.pairs["angle/2"].won.sentence) == is_worth_it
+    assert replace(found, best_recalibrated={"angle/1": 1.0}).may_be_best_recalibrated == []
 
 
 def test_without_recalibrated_scores_nobody_says_why(compared):
