@@ -354,15 +354,15 @@ def render(template: str, *, scripts: Sequence[str] = (), **values: Any) -> str:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """A number as people read it: four significant digits, thousands separated, a dash for nothing."""
+    """A number as people read it: four significant digits, those before the point whole, a dash for nothing."""
     if value is None or (isinstance(value, float) and value != value):
         return "–"
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         return str(value)
     plain = float(value)
-    if (plain.is_integer() or abs(plain) >= 1e4) and abs(plain) < 1e15:
+    if plain.is_integer() and abs(plain) < 1e15:
         return f"{plain:,.0f}"
-    return significant(plain, digits) if 1e-4 <= abs(plain) < 1e4 else f"{plain:.{digits - 1}e}"
+    return significant(plain, digits) if abs(plain) >= 1e-4 else f"{plain:.{digits - 1}e}"
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

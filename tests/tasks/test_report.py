@@ -75,6 +75,19 @@ class Page(HTMLParser):
             self._within = ""
 
 
+@pytest.mark.parametrize(
+    ("value", "digits", "said"),
+    [(121.4, 2, "121"), (1234.5, 3, "1,234"), (-0.0123456, 4, "-0.01235"), (5e-6, 3, "5.00e-06")],
+)
+def test_a_number_is_short_and_never_loses_what_stands_before_its_point(value: float, digits: int, said: str) -> None:
+    assert number(value, digits) == said
+
+
+def test_three_digits_are_those_of_the_four_that_mlflow_has() -> None:
+    assert significant(0.026049) == significant(float(f"{0.026049:.4g}")) == "0.0261"
+    assert (significant(1234.56), significant(-0.5), significant(0.0)) == ("1,235", "-0.5", "0")
+
+
 def column(page: Page, name: str) -> np.ndarray:
     (found,) = [each for each in page.data["columns"] if each["name"] == name]
     return np.frombuffer(base64.b64decode(found["f32"]), "<f4")

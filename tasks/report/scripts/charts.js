@@ -71,10 +71,11 @@ function binned(box, spec) {
   return drawing;
 }
 function binNames(drawing, bins, x, step, y) {
-  const short = bins.map((name) => (name.length > 22 ? name.slice(0, 21) + "…" : name));
-  const longest = Math.max(...short.map((name) => name.length)) * 6;
-  if (longest < step) {
-    short.forEach((name, bin) => drawing.append(words(x(bin) + step / 2, y, name, { "text-anchor": "middle", class: "muted" })));
+  const cut = (letters) => bins.map((name) => (name.length > letters ? name.slice(0, letters - 1) + "…" : name));
+  const short = cut(22), room = Math.min(22, Math.floor((step - 1) / 6));
+  // Below its own bin where half of the names and more are whole there: the middle one of four slices may be the wrong one.
+  if (room > 2 && 2 * bins.filter((name) => name.length <= room).length >= bins.length) {
+    cut(room).forEach((name, bin) => drawing.append(words(x(bin) + step / 2, y, name, { "text-anchor": "middle", class: "muted" })));
     return;
   }
   const ends = [0, bins.length - 1];

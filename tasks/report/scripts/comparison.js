@@ -13,7 +13,8 @@ function drawBoth(box, row) {
   const room = 0.05 * (high - low || 1), x = scale(low - room, high + room, left, right);
   laws.forEach(({ label, shade, mean, std }, k) => {
     const y = top + 30 + 52 * k;
-    drawing.append(words(left, y - 14, `${label}: ${number(mean)} ± ${number(std, 3)}`));
+    const name = x(target) > width / 2 ? [left, "start"] : [right, "end"];  // away from the line of the target
+    drawing.append(words(name[0], y - 14, `${label}: ${number(mean)} ± ${number(std, 3)}`, { "text-anchor": name[1] }));
     for (const [reach, thick, opacity] of [[2, 5, 0.4], [1, 12, 0.6]])
       drawing.append(svg("line", { x1: x(Math.max(least, mean - reach * (std || 0))), x2: x(mean + reach * (std || 0)), y1: y, y2: y, stroke: shade, "stroke-width": thick, opacity }));
     drawing.append(svg("circle", { cx: x(mean), cy: y, r: 5, fill: shade, stroke: "var(--paper)" }));
