@@ -315,12 +315,10 @@ class MultivariateNormal(ByRows):
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * noise)
 
     def whitened(self, y: Array) -> tuple[Array, Distribution]:
-        """See Distribution."""
         z = (np.reshape(y, self.loc.shape) - self.loc) / self.scale
         return z, MultivariateNormal(np.zeros_like(z), np.ones_like(z))
 
     def marginal(self, column: int) -> Normal:
-        """See Distribution."""
         return Normal(self.loc[:, column], self.scale[:, column])
 
     def crps(self, y: Any) -> Array:

@@ -213,7 +213,6 @@ class Empirical(PointMasses):
         return np.asarray(self._atoms[np.arange(len(self))[:, None], index])
 
     def marginal(self, column: int) -> Distribution | None:
-        """See Distribution."""
         values = next(iter(self.parameters().values()))
         return type(self)(*[values[..., column]]) if self.dimension > 1 else super().marginal(column)
 

@@ -211,7 +211,6 @@ class Columns:
     written: dict[str, dict[int, dict[str, Array]]] = field(default_factory=dict)
 
     def __call__(self, block: int, version: str, columns: dict[str, Array]) -> None:
-        """See Write."""
         self.written.setdefault(version, {}).setdefault(block, {}).update(columns)
 
     def of(self, version: str) -> dict[str, Array]:
@@ -241,26 +240,21 @@ class HeldRows(RowBlocks):
 
     @property
     def sizes(self) -> Sequence[int]:
-        """See RowBlocks."""
         n, most = len(self.x), self.block_rows
         return [min(most, n - start) for start in range(0, n, most)]
 
     def inputs(self, block: int) -> Array:
-        """See RowBlocks."""
         return self.x[self._of(block)]
 
     def targets(self, block: int) -> Array:
-        """See RowBlocks."""
         assert self.y is not None
         return self.y[self._of(block)]
 
     def predictive(self, block: int, version: str) -> Distribution:
-        """See RowBlocks."""
         model = self.models[version]
         return model if len(self.sizes) == 1 else model[self._of(block)]
 
     def weights(self, block: int) -> Array | None:
-        """See RowBlocks."""
         return None if self.counted is None else self.counted[self._of(block)]
 
     def keys(self, block: int) -> Array:
@@ -290,11 +284,9 @@ class LocalPasses(Passes):
 
     @property
     def sizes(self) -> Sequence[int]:
-        """See Passes."""
         return self.blocks.sizes
 
     def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:  # noqa: ARG002
-        """See Passes."""
         places, shared = places_of(self.sizes), (self.blocks, *context)
         count = min(available_threads(), len(places))
         groups = [[places[at] for at in group] for group in np.array_split(np.arange(len(places)), count)]

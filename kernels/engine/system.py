@@ -283,7 +283,6 @@ class LocalFactor(Factor):
     lower: Array = field(repr=False)
 
     def solve(self, rhs: Array) -> Array:
-        """See Factor."""
         return np.asarray(scipy.linalg.cho_solve((self.lower, True), rhs, check_finite=False))
 
 
