@@ -427,8 +427,9 @@ class Recalibrated(_ThroughMap):
         return self._continued.value(self.score_map.inverse(self.score_map.shares[:, 1:-1]))
 
     def breaks(self) -> Array:
-        """See Distribution: where the map bends, too."""
-        return np.concatenate([self._bends, self._whole.breaks()], axis=1)
+        """See Distribution: where the map bends, too, and where the distribution is continued."""
+        anchors = self._whole.quantile(ndtr([[-FAR, FAR]]))
+        return np.concatenate([self._bends, anchors, self._whole.breaks()], axis=1)
 
 
 @dataclass(frozen=True, repr=False)

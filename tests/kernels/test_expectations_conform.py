@@ -61,7 +61,9 @@ def test_expectations_are_those_of_the_law(name):
         for row, (values, weights) in enumerate(rules):
             expected = weights @ values_at(kernel, values, nodes)
             np.testing.assert_allclose(at_nodes[row], expected, rtol=2e-7, atol=1e-8)
-            np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=1e-8)
+            # A sixth moment hangs on levels near 1, which have few digits.
+            digits = 2e-7 if isinstance(law, Recalibrated) else 1e-8
+            np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=digits)
 
 
 @cache  # one rule for all kernels
