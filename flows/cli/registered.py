@@ -141,7 +141,7 @@ def list_versions(
     if as_json:
         print_json(listing.listing_json(found))
     else:
-        listing.print_listing(found)
+        listing.print_listing(found, names or ())
 
 
 def open_report(

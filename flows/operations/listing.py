@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 
 import typer
 
-from congruence.flows.cli.console import results, table_of
+from congruence.flows.cli.console import print_line, results, table_of
 from congruence.tasks.comparison.differences import CCE
 from congruence.tasks.mlflow.connection import TrackingError, connect, file_names, run_link, web_page, with_retries
 from congruence.tasks.mlflow.reading import ListedVersion, OpenEvaluation, list_evaluations
@@ -60,9 +60,12 @@ def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
     ]
 
 
-def print_listing(versions: Sequence[ListedVersion]) -> None:
-    """Print one row for each version and split."""
+def print_listing(versions: Sequence[ListedVersion], names: Sequence[str] = ()) -> None:
+    """Print one row for each version and split; of what was asked for by ``names``."""
     out = results()
+    if not versions and names:
+        print_line(f"no version is called {' or '.join(names)}; `congruence list` shows all")
+        return
     if not versions:
         out.print("no versions are registered here; register one, or name another server with MLFLOW_TRACKING_URI")
         return

@@ -185,7 +185,7 @@ def print_validation(result: Validation) -> None:
     for note in result.notes:
         print_line(note)
     for version in result.versions:
-        said = f": {version.said}" if version.said else ""
+        said = f": {version.said.removeprefix(f'{version.label}: ')}" if version.said else ""
         print_line(f"{version.status:<6} {version.label} on {version.split}{said}")
         for warning in version.warnings:
             print_line(f"       {warning}")
@@ -193,7 +193,8 @@ def print_validation(result: Validation) -> None:
         status: sum(item.status == status for item in result.versions)
         for status in ("to do", "found", "left out", "fails")
     }
-    print_line("; ".join(f"{count} {status}" for status, count in counts.items() if count))
+    words = {"fails": "fail" if counts["fails"] > 1 else "fails"}
+    print_line("; ".join(f"{count} {words.get(status, status)}" for status, count in counts.items() if count))
 
 
 ROWS = 2_000

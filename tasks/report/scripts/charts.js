@@ -40,7 +40,8 @@ function binned(box, spec) {
   const room = 0.06 * (high - low || 1);
   [low, high] = [low - room, high + room];
   const y = scale(low, high, bottom, top), x = scale(0, k, left + 4, right), step = (right - left - 4) / k;
-  drawing.append(words(2, 14, spec.title, { "font-weight": 600 }));
+  // Cut in its middle: a feature's name says at its end which one it is.
+  drawing.append(words(2, 14, spec.title.length > 56 ? `${spec.title.slice(0, 30)}…${spec.title.slice(-25)}` : spec.title, { "font-weight": 600 }));
   sideAxis(drawing, y, low, high, left, right);
   drawing.append(svg("line", { x1: left, x2: right, y1: y(spec.right), y2: y(spec.right), stroke: "var(--muted)" }));
   spec.bins.forEach((name, bin) => {

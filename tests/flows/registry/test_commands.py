@@ -30,6 +30,10 @@ def test_what_would_fail_is_said_before_anything_is_started(registry: Any) -> No
     (version,) = json.loads(shown.stdout)["versions"]
     assert version["status"] == "fails"
     assert "mu" in version["said"]
+    shown = registry.run("validate", wrong, status=1)
+    assert "fails  tried/1 on circle: " in shown.stdout
+    assert "on circle: tried/1" not in shown.stdout, "the name once"
+    assert shown.stdout.rstrip().endswith("1 fails")
 
 
 def test_few_rows_and_rows_without_a_target_are_said(registry: Any) -> None:
@@ -106,6 +110,8 @@ def test_versions_are_listed_with_their_evaluations_and_reports_are_opened(regis
     assert listed["metrics"]["cce_mean"] == pytest.approx(outcome.metrics["cce_mean"].value, rel=1e-3)
     shown = registry.run("list", "shown")
     assert "not evaluated" in shown.stdout
+    shown = registry.run("list", "shwon")
+    assert "no version is called shwon; `congruence list` shows all" in " ".join(shown.stdout.split())
 
     gated = registry.file(**asked, gate={"maximum": {"cce_mean": 1.0}})
     registry.run("gate", gated)

@@ -153,6 +153,8 @@ def test_a_dishonest_version_stands_also_as_it_would_be_when_recalibrated(regist
     details = registry.run("compare", file, TRUTH, NARROW, "--details")
     assert "why angle/2 differs" in details.output
     (said,) = json.loads(registry.run("compare", file, TRUTH, NARROW, "--json").stdout)
+    assert said["summary"].startswith("angle/1 wins: ")
+    assert said["summary"] in " ".join(details.output.split())
     found = said["recalibrated"]["angle/2"]
     assert found["command"] == f"congruence recalibrate {file} --version models:/angle/2"
     assert found["crps_mean"]["value"] < said["versions"]["angle/2"]["crps_mean"]
