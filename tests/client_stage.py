@@ -1,7 +1,5 @@
 """Servers as their clients see them: a small split on S3, versions to evaluate, and what they led to."""
 
-from __future__ import annotations
-
 import base64
 import os
 import subprocess

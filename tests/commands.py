@@ -1,7 +1,5 @@
 """A `congruence` command in a process of its own, and what it loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

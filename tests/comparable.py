@@ -1,7 +1,5 @@
 """Evaluations as a comparison reads them, without a round through MLflow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

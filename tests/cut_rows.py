@@ -1,7 +1,5 @@
 """Rows in memory as a cluster has them: cut into blocks of any sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

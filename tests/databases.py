@@ -1,7 +1,5 @@
 """MLflow's databases for tests: made once for a process, then copied, since making one takes more than a second."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import tempfile
@@ -13,10 +11,14 @@ from typing import Any
 
 import mlflow
 from mlflow import MlflowClient
+from mlflow.store.db import utils
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="congruence-mlflow-")
+
+# Which migration is the last one, MLflow reads from seventy files whenever it opens a database.
+utils._get_latest_schema_revision = cache(utils._get_latest_schema_revision)
 
 
 @event.listens_for(Engine, "connect")

@@ -1,15 +1,14 @@
-"""Embeds a split in a process of its own, that tests can kill: python embed_process.py SPLIT.json STORE PAUSE."""
+"""Embeds a split, also in a process of its own, that tests can kill."""
 
-from __future__ import annotations
-
-import sys
+import multiprocessing
 import time
-from pathlib import Path
+from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from congruence.tasks.dask.fork_server import load_for_workers
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import Encoder, InputKind
@@ -50,7 +49,18 @@ def embed_all(split: Split, store: EmbeddingStore, encoder: PixelEncoder) -> Non
         embed_each(split, [shard], encoder, store, threads=2)
 
 
-if __name__ == "__main__":
-    split = open_split(SplitSettings.model_validate_json(Path(sys.argv[1]).read_text()))
-    print("started", flush=True)
-    embed_all(split, open_store(sys.argv[2], split), PixelEncoder(float(sys.argv[3])))
+def start(settings: SplitSettings, store: str, pause: float) -> ForkServerProcess:
+    """A process that embeds, a fork of what workers are forks of; it has begun."""
+    load_for_workers()
+    forks = multiprocessing.get_context("forkserver")
+    began = forks.Event()
+    process = forks.Process(target=_embed, args=(settings, store, pause, began))
+    process.start()
+    assert began.wait(60)
+    return process
+
+
+def _embed(settings: SplitSettings, store: str, pause: float, began: Any) -> None:
+    split = open_split(settings)
+    began.set()
+    embed_all(split, open_store(store, split), PixelEncoder(pause))

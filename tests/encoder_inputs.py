@@ -1,7 +1,5 @@
 """Splits of features, and the encoder's inputs of a shard, row by row, as embedding reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

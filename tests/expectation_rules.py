@@ -1,7 +1,5 @@
 """Quadrature rules for one row of any law, made from its density or mass alone: the oracle of expectations."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import ndtr, ndtri
 from scoringrules import quantile_score

@@ -5,8 +5,6 @@ expectations are, ``EXTREME`` rows that must stay
 finite and agree with themselves. ``Gumbel`` and ``Geometric`` are what a user would write: the least that is asked for.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Real servers as processes on loopback, which tests and exercises stop, kill and start again."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """A real browser that looks at an MLflow server, for tests and benchmarks."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The network of Podsztavek et al. (2024), which the interpreter of PIT histograms is measured against."""
 
-from __future__ import annotations
-
 import time
 from copy import deepcopy
 

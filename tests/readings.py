@@ -1,7 +1,5 @@
 """A version as an evaluation reads it, from arrays: its measurement, metrics and what is wrong with it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Every form in which a split may lie, each with what holds of it: for tests of sources."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -4,8 +4,6 @@ PostgreSQL, an S3-protocol server, MLflow, Prefect with a worker, Dask over TLS 
 that kill some of them; all of them end with this process.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

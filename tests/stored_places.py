@@ -1,7 +1,5 @@
 """Where a store may lie, and how what lies there may be damaged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests, what comes of them, and what production stored of them: for tests of stored predictions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The documentation says what the program does: its examples run, its files are read, its commands exist."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """Measurements are run seldom: what their scripts take of the program is there."""
 
-from __future__ import annotations
-
 import ast
 import pkgutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The papers' experiments run at quick sizes; what is certain there holds, and the losses of the heads are right."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -1,7 +1,5 @@
 """The public record: every table and kind of model stands alone in its file, and the page is made of their results."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from pathlib import Path

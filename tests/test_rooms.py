@@ -11,17 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ORDER = ["kernels", "tasks", "flows"]
 FOREIGN = {
-    "kernels": {
-        "prefect",
-        "dask",
-        "distributed",
-        "mlflow",
-        "zarr",
-        "open_clip",
-        "torch",
-        "fsspec",
-        "requests",
-    },
+    "kernels": {"prefect", "dask", "distributed", "mlflow", "zarr", "open_clip", "torch", "fsspec", "requests"},
     "tasks": {"prefect"},
     "flows": set(),
 }

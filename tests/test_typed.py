@@ -1,7 +1,5 @@
 """A project of somebody else's, type-checked strictly against the installed package."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import venv

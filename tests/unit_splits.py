@@ -1,7 +1,5 @@
 """Inputs of unit norm as encoders give them, targets that follow them, and the kernel of the protocols for them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from congruence.kernels import Polynomial

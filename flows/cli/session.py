@@ -179,8 +179,12 @@ def server_on_its_way() -> Iterator[_Started | None]:
 
 
 def _is_server_named() -> bool:
-    """Whether Prefect knows a server: it is asked, which takes a second, where anything says something to it."""
+    """Whether Prefect knows a server: it is asked, which takes a second, where anything says something to it.
+
+    Where it is loaded it is asked at once: a flow of somebody's own has its settings in a context, too.
+    """
     said = any(os.environ.get(f"PREFECT_{name}") for name in ("API_URL", "PROFILE", "PROFILES_PATH"))
+    said = said or "prefect.settings" in sys.modules
     files = {_home() / "profiles.toml": b"", Path("prefect.toml"): b"", Path(".env"): b"PREFECT_"}
     files[Path("pyproject.toml")] = b"[tool.prefect"
     if not said and not any(path.is_file() and word in path.read_bytes() for path, word in files.items()):

@@ -6,8 +6,6 @@ Repetitions are of true predictions; of wrong ones there are 60.
 The record is calibration_tests.md; the paper's own experiment is in docs/papers/kernel_calibration.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ public code does it), ``scaling`` (exact and on landmarks, in n), ``large`` (n =
 Cholesky on Dask workers against LAPACK). The kept record is cce_engine.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

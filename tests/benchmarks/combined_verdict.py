@@ -8,8 +8,6 @@
 ``combined_verdict.md``.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from typing import Any

@@ -7,8 +7,6 @@ beside the tests of congruence, of the kernel calibration error and of the margi
 ``effects`` (coverage of the intervals). The record is conditional_calibration.md.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ uneven blocks, 199 simulated splits. ``code``: the simulated splits alone, on po
 making. ``power``: wrong models. The record is congruence_test.md.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

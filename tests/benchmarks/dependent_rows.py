@@ -8,8 +8,6 @@ time, or an effect that the rows of a group share. Inputs are slow (smooth in ti
 splits. The kept record is dependent_rows.md.
 """
 
-from __future__ import annotations
-
 import time as clock
 from collections.abc import Iterator
 from dataclasses import dataclass

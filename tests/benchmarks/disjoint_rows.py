@@ -6,8 +6,6 @@ y = x_0 + exp(.3 x_1) normal noise in three features; versions are right, .4 too
 half or twice the spread. Their CCE beyond noise is first measured on 60 splits of 1,200 rows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from simulations import asked, row

@@ -5,8 +5,6 @@
 Targets are normal, and members are drawn from another normal law. The record is in judged_as_stated.md.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import ndtr
 from simulations import asked, head, machine, row, share

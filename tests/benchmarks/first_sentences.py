@@ -5,8 +5,6 @@ python tests/benchmarks/first_sentences.py [--first N] [--splits S] [--faults NA
 ``--said`` prints each first sentence that is wrong.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable
@@ -260,10 +258,7 @@ FAULTS: dict[str, Fault] = {
         6.0,
     ),
     "half of the targets are 0 (N7)": Fault(
-        lambda s: (
-            _zeros(s, s.y, 0.5),
-            Normal(s.mean / 2.0, np.sqrt(s.spread**2 / 2.0 + s.mean**2 / 4.0)),
-        ),
+        lambda s: (_zeros(s, s.y, 0.5), Normal(s.mean / 2.0, np.sqrt(s.spread**2 / 2.0 + s.mean**2 / 4.0))),
         r"^([\d.]+) % of the targets are exactly 0, and the predictions give that 0 %",
         _share_at(0.0),
     ),

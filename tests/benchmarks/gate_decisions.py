@@ -12,8 +12,6 @@ wrong by a factor. NLL at the gate's default margin, 5 % of skill, on the target
 These alone by ``--rounded``.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -10,8 +10,6 @@ wrong ones are tested, too, ``--congruence`` those in which the test of congruen
 CRPS, CCE and SKCE in place of the tests, ``--compared`` differences of CCE. The record is judged_as_stated.md.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

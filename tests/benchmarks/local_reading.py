@@ -5,8 +5,6 @@ python tests/benchmarks/local_reading.py --repetitions 4
 ``--rows`` are those of the false discoveries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

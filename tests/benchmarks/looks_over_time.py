@@ -5,8 +5,6 @@ python tests/benchmarks/looks_over_time.py --measure 0 25 a.npz   (evaluations 0
 python tests/benchmarks/looks_over_time.py --whole a.npz b.npz    (what these p-values are, and what rules make of them)
 """
 
-from __future__ import annotations
-
 import sys
 from bisect import bisect_left, insort
 

@@ -6,8 +6,6 @@
 are called extreme beyond a right shift and spread. The record is in judged_as_stated.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -36,8 +34,7 @@ def with_zeros(share: np.ndarray) -> Mixture:
     """A share (n,) of zeros, and a gamma law."""
     n = len(share)
     return Mixture(
-        np.stack([share, 1.0 - share], axis=1),
-        [Deterministic(np.zeros(n)), Gamma(np.full(n, 2.0), np.ones(n))],
+        np.stack([share, 1.0 - share], axis=1), [Deterministic(np.zeros(n)), Gamma(np.full(n, 2.0), np.ones(n))]
     )
 
 

@@ -5,8 +5,6 @@ python tests/benchmarks/recalibration.py --labels     (fits with a few wrong lab
 python tests/benchmarks/recalibration.py --advised    (which corrections are advised, and what they bring on new rows)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from unittest.mock import patch
 

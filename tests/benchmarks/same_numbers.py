@@ -5,8 +5,6 @@
 Ways are held against each other, and against an earlier file: that of another tree of the program, say.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

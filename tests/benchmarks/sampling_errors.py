@@ -5,8 +5,6 @@ dimensions; the truth is known, so the level of a paired difference, the coverag
 version are counted over simulated splits. New targets at the same inputs are what is random.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -7,8 +7,6 @@ The second prints series of so many looks in place of single splits; ``--log`` t
 those of the CRPS.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import combinations
 

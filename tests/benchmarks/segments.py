@@ -3,8 +3,6 @@
 python tests/benchmarks/segments.py [level | power] [--splits S] [--rows N] [--cases NAME ...]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

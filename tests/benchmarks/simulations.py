@@ -1,7 +1,5 @@
 """What the simulations share: their command line, inputs like real embeddings, numbers kept on disk, tables."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -9,8 +9,6 @@ the test of calibration, and the share of 95 % intervals of means over points th
 dependent_rows.md.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.special
 import scipy.stats

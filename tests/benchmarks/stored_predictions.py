@@ -6,8 +6,6 @@ By the command line, on a local cluster of two workers; the labels lie in a tabl
 both versions scored the same keys. Times are wall-clock, memory is the largest resident size of single processes.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

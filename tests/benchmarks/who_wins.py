@@ -4,8 +4,6 @@ Two versions err as far as each other on inputs of their own (``equal``), state 
 (``stated alike``), or one has a bias of .15 to .3 spreads (``better``). The record is who_wins.md.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections import Counter

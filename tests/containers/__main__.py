@@ -7,8 +7,6 @@ missing, the exercise says so and ends with "not run". What it makes is gone aft
 and the folder of --keep.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Calls of inside.py's methods from outside the containers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

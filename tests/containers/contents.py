@@ -1,7 +1,5 @@
 """What images consist of: the resolved packages of the one for cards, and a list of what is in another."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The services of infra/compose.yaml: started in order by their own health checks, killed, looked into, taken down."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -1,7 +1,5 @@
 """Docker or podman, whichever can run a container here, with its compose; or why there is none."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

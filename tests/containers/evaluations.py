@@ -1,7 +1,5 @@
 """Versions evaluated in every way that a deployment has: by hand, by the work pool, on a schedule, by webhook."""
 
-from __future__ import annotations
-
 import time
 
 from client import Client, eventually

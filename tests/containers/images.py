@@ -1,7 +1,5 @@
 """The images of the exercise: the project's, and those beside it, of Debian's packages where no registry answers."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tarfile

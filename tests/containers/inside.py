@@ -1,7 +1,5 @@
 """What the exercise asks of the services from one of their containers: a call a line on stdin, its answer on stdout."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

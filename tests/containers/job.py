@@ -5,8 +5,6 @@
 In a container with the image's packages and the variables of the worker's manifest; no cluster is asked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

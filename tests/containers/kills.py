@@ -1,7 +1,5 @@
 """Containers killed in the midst of evaluations, stage by stage: the numbers are those of one that nobody disturbed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The user's package index as a build sees it: what of it is on this machine's disk is served on loopback."""
 
-from __future__ import annotations
-
 import io
 import re
 import runpy

@@ -5,8 +5,6 @@ own functions from settings/cluster.yaml, the run's pod is the work pool's Job. 
 in `_playable` and nowhere else; roles, network policies and limits mean nothing to it.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import json

@@ -1,7 +1,5 @@
 """What a container may do, and what its environment, its description and its lines tell."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

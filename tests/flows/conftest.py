@@ -1,7 +1,5 @@
 """A real Prefect server for the run, a real SQLite MLflow per test, and a small evaluation on digits."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

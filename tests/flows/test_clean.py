@@ -1,7 +1,5 @@
 """`congruence clean` removes what no named evaluation needs, and nothing else: on a disk and in an object store."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

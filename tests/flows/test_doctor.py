@@ -1,7 +1,5 @@
 """`congruence doctor` as a person runs it: a line for each thing; exit status and JSON for machines."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

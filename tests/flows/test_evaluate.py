@@ -1,7 +1,5 @@
 """The main flow on real servers: Prefect, a Dask cluster of processes, MLflow on SQLite; and the hourly one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

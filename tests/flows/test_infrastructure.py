@@ -1,7 +1,5 @@
 """What infra/ holds is what containers, Kubernetes and Dask accept, and its parts fit each other."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

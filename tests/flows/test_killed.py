@@ -1,7 +1,5 @@
 """A worker killed while it embeds, and embedded parts on a slow machine: only what was not finished is redone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

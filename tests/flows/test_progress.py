@@ -1,7 +1,5 @@
 """The lines of a stage, as text and as JSON with what they are of, and the table that a run ends with."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,7 +1,5 @@
 """The webhook receiver: only what MLflow signed, recently, is passed on, and Prefect's answer is the sender's."""
 
-from __future__ import annotations
-
 import contextvars
 import json
 import secrets

@@ -1,7 +1,5 @@
 """What is wrong with files, data, encoders, ports and logins is said once, before anything is started, in a line."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -1,7 +1,5 @@
 """All servers of a deployment as processes: an evaluation through the work pool, kills, and nothing left."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

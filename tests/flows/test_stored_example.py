@@ -1,12 +1,10 @@
 """The worked example of stored predictions, as a reader runs it: two Parquet files, four commands, the page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
-from commands import run
+from commands import run_all
 
 PAGE = Path(__file__).parents[2] / "docs" / "examples" / "stored-predictions.md"
 
@@ -17,12 +15,11 @@ def test_the_page_says_what_its_commands_print(tmp_path: Path, monkeypatch: pyte
     fences = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     for code in (text for kind, text in fences if kind == "python"):
         exec(compile(code, PAGE.name, "exec"), {"__name__": "__main__"})
-    printed = ""
-    for line in "".join(text for kind, text in fences if kind == "bash").splitlines():
-        arguments = [*line.split()[1:], *(["--print"] if "--over-time" in line else [])]  # no browser here
-        status, _, said = run(*arguments, CONGRUENCE_HOME=str(tmp_path / "home"))
-        assert status == 0, f"{line}: {said}"
-        printed += " ".join(said.split()) + " "
+    lines = "".join(text for kind, text in fences if kind == "bash").splitlines()
+    no_browser = [[*line.split()[1:], *(["--print"] if "--over-time" in line else [])] for line in lines]
+    done = run_all(no_browser, CONGRUENCE_HOME=str(tmp_path / "home"))
+    assert [status for status, _, _ in done] == [0] * len(lines), done
+    printed = "".join(" ".join(said.split()) + " " for _, _, said in done)
     for text in (text for kind, text in fences if kind == "text"):
         assert " ".join(text.split()) in printed
     assert "predicting production" not in printed, "no model is asked"

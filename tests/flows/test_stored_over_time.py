@@ -1,7 +1,5 @@
 """Stored predictions looked at week by week: each week once, again where late labels change it, and their inputs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Predictions that production stored, with labels that came later, judged without the models that made them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

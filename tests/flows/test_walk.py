@@ -1,7 +1,5 @@
 """How many files of ours a reader walks through from `congruence evaluate` to a logged run, beside the kernels."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import Counter

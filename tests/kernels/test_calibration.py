@@ -1,7 +1,5 @@
 """Marginal calibration against uncertainty-toolbox, the public code's variant, and what a true law must show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

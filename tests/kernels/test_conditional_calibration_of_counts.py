@@ -1,7 +1,5 @@
 """Counts: scored without random numbers of our own, with their level and power, and read in their own terms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.integrate

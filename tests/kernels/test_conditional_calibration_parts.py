@@ -1,7 +1,5 @@
 """The null of projected scores, the same whatever the cuts; effects as they are defined, and their intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The test of conditional calibration is its definition, exact for every family, and finds what the others miss."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest
@@ -221,14 +219,7 @@ def test_bad_input_is_named(call, message: str) -> None:
         call(_SMALL)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("levels", (0.0, 0.5)),
-        ("directions", 0),
-        ("draws", 0),
-    ],
-)
+@pytest.mark.parametrize(("field", "value"), [("levels", (0.0, 0.5)), ("directions", 0), ("draws", 0)])
 def test_settings_that_define_no_test_are_named(field: str, value: object) -> None:
     with pytest.raises(InvalidInputError, match=f"{field}: "):
         CalibrationSettings(**{field: value})

@@ -1,7 +1,5 @@
 """Vector targets: exact by drawn targets, blind to units, and sees spread, dependence and shape."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

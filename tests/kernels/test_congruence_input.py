@@ -1,7 +1,5 @@
 """What cannot be evaluated is refused by name, masked entries too; what looks odd gives the stated result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

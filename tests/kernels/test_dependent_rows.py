@@ -1,7 +1,5 @@
 """Rows that depend on each other: a true law keeps its level by blocks, and correlation is found unasked."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.signal import lfilter

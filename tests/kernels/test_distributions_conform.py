@@ -1,7 +1,5 @@
 """All families under all properties: what a distribution says of itself is what its cdf says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from expectation_rules import by_quantiles, composite, quantile_losses

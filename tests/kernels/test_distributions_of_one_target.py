@@ -1,7 +1,5 @@
 """Targets (n, 1) are one target, whatever the family's parameters look like; other mismatches are refused by name."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

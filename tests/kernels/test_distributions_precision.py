@@ -1,7 +1,5 @@
 """Families at the edges of their parameters, against 30 and 50 digits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import mpmath as mp

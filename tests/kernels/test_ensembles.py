@@ -1,7 +1,5 @@
 """Samples are draws of a law, not the law: the truth must pass for the truth with five of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

@@ -1,7 +1,5 @@
 """What is held out depends on nothing that a fit has seen: groups are whole, and cuts of time have room beside them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

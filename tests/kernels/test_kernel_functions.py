@@ -1,7 +1,5 @@
 """Kernel functions: their definitions, one kernel however it is written, and a warning where one ignores its inputs."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 

@@ -1,7 +1,5 @@
 """Packages that list what they export without importing it."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import subprocess

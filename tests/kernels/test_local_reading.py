@@ -1,7 +1,5 @@
 """What is wrong and where: smoothed scores against their definition, known faults against their names."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

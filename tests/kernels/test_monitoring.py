@@ -1,7 +1,5 @@
 """Looks over time: what the guarantees promise, by simulation with a known answer; the best version stays."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

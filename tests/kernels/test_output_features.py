@@ -1,7 +1,5 @@
 """Output features reproduce their kernel, on counts as elsewhere; waves by products are sines and cosines."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """What a person at a prompt reads: documented columns, results of one line, refusals of one sentence."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import numpy as np

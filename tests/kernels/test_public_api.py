@@ -3,8 +3,6 @@
 ``python tests/kernels/test_public_api.py`` accepts what is there now.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import inspect

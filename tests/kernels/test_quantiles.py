@@ -1,7 +1,5 @@
 """Quantiles: the smallest value that reaches a level; as predictions, a law that goes on beyond its levels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

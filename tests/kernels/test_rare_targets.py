@@ -1,7 +1,5 @@
 """Targets far out, and values that many targets share: what is counted, what is expected, and with what certainty."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

@@ -1,7 +1,5 @@
 """Recalibrated laws against quadrature and closed forms; corrections judged on rows that they have not seen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

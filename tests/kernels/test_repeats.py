@@ -112,11 +112,7 @@ def test_a_part_of_the_split_ranks_versions_as_the_whole_and_all_points_are_quer
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        ((1, 1), "rows: 1 reference points"),
-        ((121, 1), "rows: 121 of 120"),
-        ((5, 0), "repeats: 0"),
-    ],
+    [((1, 1), "rows: 1 reference points"), ((121, 1), "rows: 121 of 120"), ((5, 0), "repeats: 0")],
 )
 def test_impossible_downsampling_is_refused(arguments, message):
     x, y, mean = unit_split()

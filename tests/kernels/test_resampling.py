@@ -1,7 +1,5 @@
 """Means over rows and paired differences: the same in any sharding, intervals that cover, tests of their level."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

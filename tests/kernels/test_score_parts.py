@@ -1,7 +1,5 @@
 """Scores taken apart: into calibration and discrimination, and their differences into honesty and knowledge."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores against scoringrules and their definitions, and the policies on what cannot be scored."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.special

@@ -1,7 +1,5 @@
 """The search of segments: its forms are the definition's, of all ranges; what is missing or constant is in none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

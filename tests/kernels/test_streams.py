@@ -1,7 +1,5 @@
 """One seed gives every purpose a stream of its own, and no caller's generator is one of them."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 from pathlib import Path
@@ -20,9 +18,7 @@ from congruence.kernels.rng import stream
 ROOT = Path(__file__).parents[2]
 MAKERS = {"default_rng", "SeedSequence", "RandomState", "Generator", "PCG64", "seed"}
 # Data sets that are published bit by bit: no evaluation draws from these.
-PUBLISHED = {
-    "tasks/digits/dataset.py",
-}
+PUBLISHED = {"tasks/digits/dataset.py"}
 
 
 def test_every_purpose_seed_and_index_has_its_own_numbers() -> None:

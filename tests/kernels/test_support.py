@@ -1,7 +1,5 @@
 """How usual inputs are: exact by the definition, level by simulation, and the reasons that people read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Computed CCEs are within their stated bound of the definition, for every kind of kernel, family and dimension."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which inputs are withheld: numbers by their definition, the rule by known faults, rejection curves by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

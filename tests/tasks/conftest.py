@@ -1,7 +1,5 @@
 """Evaluations to plot, log and compare: real numbers from a small regression; a model registry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clusters: by settings, by a file, over TLS and on cards; and what a run says when one is lost under it."""
 
-from __future__ import annotations
-
 import datetime
 import logging
 import multiprocessing

@@ -1,7 +1,5 @@
 """Versions against each other, on the same rows and on different ones, and what of it MLflow keeps."""
 
-from __future__ import annotations
-
 import re
 import tracemalloc
 from collections import Counter

@@ -1,7 +1,5 @@
 """The demonstrations' data, models and encoder: known laws, the same bytes, versions that rank as they deserve."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import shutil

@@ -1,7 +1,5 @@
 """Rows of a split that depend on each other: in memory and by row blocks alike, in verdicts, comparisons and halves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

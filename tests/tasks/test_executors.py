@@ -1,7 +1,5 @@
 """Work on a cluster: pieces that end together, every worker with work from the first block on, failures named."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

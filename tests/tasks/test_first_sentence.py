@@ -4,8 +4,6 @@ Of targets far out, values that many targets share, predicted quantiles and spar
 nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

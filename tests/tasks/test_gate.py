@@ -1,7 +1,5 @@
 """The gate: passed, failed or undecided, by intervals against margins; and what of it MLflow keeps."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

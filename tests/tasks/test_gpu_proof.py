@@ -3,8 +3,6 @@
 `python tests/gpu/prove all --device cpu --size small` rehearses them.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import importlib.util

@@ -1,7 +1,5 @@
 """No password or token reaches a log, whatever it is wrapped in; log lines as JSON are one object a line."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,7 +1,5 @@
 """The measurement of versions in memory, under protocols with repeats, and what a further version does not do again."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a container may use of its machine, as the kernel's files state it, and what a process frees."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The metrics of a version: which exist for what, their intervals, the slices, and what each logged number means."""
 
-from __future__ import annotations
-
 from dataclasses import astuple
 
 import numpy as np

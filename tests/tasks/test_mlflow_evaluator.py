@@ -1,7 +1,5 @@
 """MLflow's own evaluate gives the numbers of the kernels and of the flow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """On a real MLflow server: what it shows in a browser, and that it may stop and start again in the middle of a run."""
 
-from __future__ import annotations
-
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor

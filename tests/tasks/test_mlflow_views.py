@@ -1,7 +1,5 @@
 """What MLflow is told to show: columns and charts of the list, descriptions of experiments and versions."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -1,7 +1,5 @@
 """A metric is one object: what computes, logs, compares, shows and explains metrics reads it."""
 
-from __future__ import annotations
-
 import runpy
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,11 +1,7 @@
 """Arrays and frames in one call: the pipeline's numbers, what may be given, what is refused, and what is shown."""
 
-from __future__ import annotations
-
 import html
 import re
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -480,34 +476,6 @@ def test_an_answer_is_logged_as_the_pipeline_logs_a_version(tracking: TrackingSe
     assert logged == pytest.approx(found.evaluated["narrow"].metrics["cce_mean"].value, rel=1e-3)
     assert {file.path for file in client.list_artifacts(own)} >= {"report.html", "scores.parquet"}
     assert len(read_scores(own, tracking)) == 120
-
-
-LIGHT = """
-import sys, time
-started = time.perf_counter()
-import congruence
-seconds = time.perf_counter() - started
-assert not {"numpy", "pandas", "scipy"} & set(sys.modules), "import congruence loads little"
-import numpy as np
-rng = np.random.default_rng(0)
-x = rng.normal(size=(60, 2))
-found = congruence.report(x, x[:, 0] + rng.normal(size=60), {"a": (x[:, 0], 1.0), "b": (x[:, 0], 0.3)})
-assert "<html" in found.page and "<html" in found.evaluated["b"].page
-try: found.log()
-except congruence.InvalidInputError as error: assert "congruence[pipeline]" in str(error)
-"""
-
-
-def test_a_light_installation_is_enough() -> None:
-    """Without what the pipeline needs: Prefect, Dask, MLflow, Arrow, Zarr; and without torch."""
-    absent = ["dask", "distributed", "fsspec", "mlflow", "prefect", "pyarrow", "torch", "typer", "yaml", "zarr"]
-    without = f"""
-from importlib.machinery import PathFinder
-find = PathFinder.find_spec
-PathFinder.find_spec = lambda name, *place: None if name.split(".")[0] in {absent} else find(name, *place)
-"""
-    done = subprocess.run([sys.executable, "-c", without + LIGHT], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_models_are_chosen_by_a_score_of_their_distributions() -> None:

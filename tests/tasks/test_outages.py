@@ -1,7 +1,5 @@
 """An MLflow that is away, or marked by others meanwhile, is neither a missing version nor a failed one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

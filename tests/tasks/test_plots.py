@@ -1,7 +1,5 @@
 """Pictures of arrays and of evaluations: the numbers of the definition, on the axes that are given, laid out once."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import re

@@ -1,7 +1,5 @@
 """A recalibrated version: its columns, its files, its rows, and what a report says that it would change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

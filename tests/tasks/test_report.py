@@ -1,7 +1,5 @@
 """The pages of a version: what they hold is what was logged, of tables and counts, too; they stay small and safe."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

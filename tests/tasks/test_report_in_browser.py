@@ -1,7 +1,5 @@
 """In headless Chromium: what one selects, the other views show; rows open; three widths, light and dark, no errors."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

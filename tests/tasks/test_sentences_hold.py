@@ -1,7 +1,5 @@
 """What is printed of versions whose faults are known is true of the rows that it speaks of, and said once."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

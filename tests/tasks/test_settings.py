@@ -3,8 +3,6 @@
 What changes a number changes the digest, and nothing else does.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

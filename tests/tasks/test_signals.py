@@ -1,7 +1,5 @@
 """A command that is stopped: one sentence, a status that says by what, and no process left, whatever the work does."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

@@ -1,7 +1,5 @@
 """Which rows of a table of stored predictions are evaluated, and with which label."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Damaged databases, full disks and files in the way are said in a sentence, at once, with the remedy."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

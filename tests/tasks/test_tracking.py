@@ -1,7 +1,5 @@
 """What lands in MLflow, on a real SQLite database: once, whole, findable, and without secrets."""
 
-from __future__ import annotations
-
 import gc
 import io
 import itertools

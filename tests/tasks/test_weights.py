@@ -1,7 +1,5 @@
 """Weights: in every mean of what rows have, weight 2 is that row twice; in errors two copies are one observation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import astuple, replace
 

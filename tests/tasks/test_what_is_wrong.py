@@ -1,7 +1,5 @@
 """What is wrong, in sentences, pictures and the report: faults that are there are named, and no others."""
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

@@ -1,7 +1,5 @@
 """A file is there whole or not at all, whoever is killed; what was left unfinished is known by its name."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import multiprocessing

@@ -1,7 +1,5 @@
 """A registry on SQLite with cheap models: y ~ N(2 angle, 1), told as a normal of some scale and bias."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -121,8 +119,8 @@ def write_rows(path: Path, seed: int, rows: int = ROWS, *, shift: float = 0.0) -
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    """One registry for all tests of a file."""
+def registry(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> Iterator[Registry]:
+    """One registry for all tests of a file, whose flows in this process run on the run's one Prefect server."""
     made = Registry(tmp_path_factory.mktemp("registry"))
     write_rows(made.split, seed=0)
     before = mlflow.get_tracking_uri()

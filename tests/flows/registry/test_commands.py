@@ -1,7 +1,5 @@
 """validate, list, open and the quick look, on a registry with versions good and bad."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

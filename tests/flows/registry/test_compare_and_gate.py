@@ -1,7 +1,5 @@
 """Comparison and gate on logged evaluations: the flow evaluates once, everything after reads MLflow."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

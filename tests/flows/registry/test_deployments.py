@@ -1,7 +1,5 @@
 """What infra/ and serve register is what a Prefect server takes: schedules, triggers, limits; runs and verdicts."""
 
-from __future__ import annotations
-
 import contextvars
 import json
 import threading
@@ -51,7 +49,6 @@ def deployed(name: str) -> tuple[DeploymentResponse, list[Any]]:
         return found, [item for item in client.read_automations() if str(found.id) in str(item.actions)]
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
     template = json.loads((INFRA / "kubernetes" / "work-pool.json").read_text())
     with get_client(sync_client=True) as client:
@@ -79,7 +76,6 @@ def inline(registry: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Eval
     return lambda **changes: registry.settings(**{"home": None, "metrics": ["cce"], **changes})
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_run_that_cannot_evaluate_a_version_fails(registry: Any, inline: Callable[..., EvaluationSettings]) -> None:
     registry.register("good")
     evaluate_version(model="good/1", settings=inline())
@@ -91,7 +87,6 @@ def test_a_run_that_cannot_evaluate_a_version_fails(registry: Any, inline: Calla
         watch_registry()
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_run_shows_its_versions_with_their_verdicts(registry: Any, inline: Callable[..., EvaluationSettings]) -> None:
     registry.register("shown")
     registry.register("silent", fails=True)
@@ -115,7 +110,6 @@ def test_a_run_shows_its_versions_with_their_verdicts(registry: Any, inline: Cal
     assert silent["error"]
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_gate_that_did_not_pass_is_a_verdict_and_no_failure_to_try_again(
     registry: Any, inline: Callable[..., EvaluationSettings]
 ) -> None:
@@ -129,7 +123,6 @@ def test_a_gate_that_did_not_pass_is_a_verdict_and_no_failure_to_try_again(
     assert evaluate_version(model="judged/1", settings=passed, return_state=True).name == "Completed"
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_runs_on_one_model_wait_for_each_other(registry: Any, inline: Callable[..., EvaluationSettings]) -> None:
     registry.register("busy")
     settings = inline(models=["busy"])
@@ -167,7 +160,6 @@ def test_inline_settings_choose_nothing_that_runs_on_the_worker(
     assert _settings(registry.file(models=["good"], **changes), None).models == ["good"]
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_the_deployments_are_registered_once_with_schedule_and_trigger(registry: Any) -> None:
     file = registry.file(models=["angle"])
     for _ in range(2):
@@ -200,7 +192,6 @@ def test_what_cannot_be_served_is_said_at_once(registry: Any, monkeypatch: pytes
         served_deployments(file, "circle", "hourly")
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_an_announced_version_is_evaluated_if_it_is_watched(registry: Any) -> None:
     registry.register("announced")
     registry.register("announced")

@@ -1,7 +1,5 @@
 """Evaluations on a registry: found again only where nothing changed a number; a failure stops no other."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,6 @@ from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.runtime.errors import SplitChangedError
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_version_that_fails_does_not_stop_the_others(registry: Any) -> None:
     models = [registry.register(), registry.register("broken", fails=True)]
     outcomes = {outcome.label: outcome for outcome in evaluate(Plan(registry.settings(models=models, metrics=["nll"])))}
@@ -56,7 +53,6 @@ def test_rows_far_out_are_named_wherever_they_lie(registry: Any) -> None:
 GATE = {"maximum": {"cce_mean": 1e-9}}
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_found_run_gives_the_flows_outcomes_and_judges_the_gate_without_a_server(registry: Any) -> None:
     registry.register("seen")
     registry.register("seen", scale=0.5)
@@ -141,7 +137,6 @@ def test_a_dropped_input_that_the_model_needs_is_noticed(registry: Any) -> None:
     assert "asks for input column 'angle'" in str(dropped.error)
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_an_evaluation_is_made_again_on_request(registry: Any) -> None:
     registry.register("again")
     before = only(registry, models=["again/1"])

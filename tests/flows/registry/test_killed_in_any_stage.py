@@ -4,8 +4,6 @@ One case by default, and some in each stage by `make exercise`. Each stage with 
 and without, with an MLflow that answers and one that hangs, takes an hour: CONGRUENCE_EVERY_KILL=1 make exercise.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal
@@ -80,7 +78,6 @@ def undisturbed(registry: Any, server: MlflowServer, tmp_path_factory: pytest.Te
 
 @pytest.mark.timeout(600)
 @pytest.mark.slow
-@pytest.mark.usefixtures("prefect_server")
 @pytest.mark.parametrize(("stage", "number", "mlflow_server", "cluster"), CASES)
 def test_a_command_ends_at_once_and_the_next_one_ends_as_if_undisturbed(
     registry: Any,

@@ -1,7 +1,5 @@
 """Looks over time: the evaluations of a version in use on new dates, each row once, and what they say together."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -223,7 +221,6 @@ def test_a_version_of_which_a_correction_was_fitted_is_looked_at_on_the_dates_af
     assert [look.split.since for look in _account(settings, "fitted/1").looks] == ["2026-03-02"]
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_looks_on_workers_say_what_looks_in_process_say(registry: Any, tmp_path: Path) -> None:
     registry.register("worked", bias=0.6)
     days = tmp_path / "days"
@@ -247,7 +244,6 @@ def answer_a_verdict() -> None:
     """What somebody runs when a version turns out wrong."""
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_changed_verdict_starts_the_automation_of_the_page(registry: Any, tmp_path: Path) -> None:
     deployment = str(answer_a_verdict.to_deployment("by-automation").apply())  # type: ignore[union-attr]
     (written,) = re.findall(r"```yaml\n(name: a version turned out wrong.+?)```", PAGE.read_text(), re.DOTALL)

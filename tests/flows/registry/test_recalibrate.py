@@ -1,7 +1,5 @@
 """`congruence recalibrate`: what is registered, on what it is judged, what it needs to load, and what is refused."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +37,6 @@ def _settings(registry: Any, split: Path, **changes: Any) -> Any:
     return registry.settings(splits=[part], metrics=metrics, **changes)
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_an_overconfident_version_is_mended_on_rows_that_the_fit_has_not_seen(
     registry: Any, split: Path, tmp_path: Path
 ) -> None:
@@ -87,7 +84,6 @@ def test_an_overconfident_version_is_mended_on_rows_that_the_fit_has_not_seen(
     np.testing.assert_allclose(answer.iloc[:, :1].to_numpy().ravel(), 2 * rows["angle"], atol=0.3)
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_true_version_has_nothing_to_mend(registry: Any, split: Path) -> None:
     registry.register("true")
     with pytest.raises(NothingToMendError, match=r"Nothing to recalibrate in true/1: .*\d+ rows"):

@@ -1,7 +1,5 @@
 """New inputs scored by a labelled split: the wrong half and pictures of another kind are withheld."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable
@@ -244,7 +242,6 @@ def _strange() -> pd.DataFrame:
     return pd.DataFrame([*rows, ("broken-0", b"no image")], columns=["key", "image"]).assign(angle=0.0, digit=1)
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_pictures_of_another_kind_are_withheld_and_ordinary_ones_are_not(registry: Any) -> None:
     folder = registry.folder
     write_digits(folder / "labelled", "test", rows=300)

@@ -1,7 +1,5 @@
 """Watching a registry: what is new is evaluated once, failures wait, one watch runs at a time, and outages pass."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -53,7 +51,6 @@ def watching(settings: EvaluationSettings, every: float) -> Iterator[Callable[..
         watcher.join()
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_what_is_new_is_evaluated_and_the_next_pass_starts_nothing(registry: Any, said: list[str]) -> None:
     registry.register("new")
     settings = registry.settings(models=["new"], metrics=["nll"])
@@ -69,7 +66,6 @@ def test_what_is_new_is_evaluated_and_the_next_pass_starts_nothing(registry: Any
     assert said == ["nothing to evaluate: the versions that are watched have their evaluations"]
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_version_registered_while_a_watch_runs_is_evaluated(registry: Any) -> None:
     settings = registry.settings(
         models=["la*"], metrics=["mae", "crps"], gate={"maximum": {"mae": 2.0}, "set_alias": "champion"}
@@ -87,7 +83,6 @@ def test_a_version_registered_while_a_watch_runs_is_evaluated(registry: Any) -> 
         pass
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_gate_that_lacks_its_baseline_judges_once_the_baseline_is_there(registry: Any) -> None:
     registry.register("gated")
     registry.register("gated")
@@ -105,7 +100,6 @@ def test_a_gate_that_lacks_its_baseline_judges_once_the_baseline_is_there(regist
     assert check_once(registry.settings(models=["gated"], gate=gate)).decisions == []
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_failed_version_shows_its_error_and_is_left_alone_for_a_while(registry: Any, said: list[str]) -> None:
     registry.register("bad", fails=True)
     settings = registry.settings(models=["bad"], watch={"retry_after": "1h"})

@@ -9,8 +9,6 @@ minute of a card is lost to a mistake of the script's own. A record is a JSON fi
 how busy the card was; it is written with every finding, so that a piece that is cut off leaves what it had.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import importlib.metadata

@@ -1,7 +1,5 @@
 """From images to logged scores on a cluster of cards, and the same on processors: the demo's own data and versions."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path

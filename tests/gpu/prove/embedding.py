@@ -1,7 +1,5 @@
 """Images/s from JPEG files to the store beside the bare forward pass of the same model on tensors that are there."""
 
-from __future__ import annotations
-
 import io
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """pytest -m gpu: every kernel, solver and dtype against its definition, in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What a piece found, as a JSON file: written after every finding, so that one that is cut off is kept."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import json

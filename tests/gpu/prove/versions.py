@@ -1,7 +1,5 @@
 """Which packages, driver and cards are here, and what the card does at best."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

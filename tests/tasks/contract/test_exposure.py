@@ -1,7 +1,5 @@
 """A model of rates becomes one of counts by its exposure, and rates that are read as counts are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

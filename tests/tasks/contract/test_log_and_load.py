@@ -1,7 +1,5 @@
 """Models logged in a real registry come back as predictive models, whatever made them."""
 
-from __future__ import annotations
-
 import errno
 import re
 from pathlib import Path

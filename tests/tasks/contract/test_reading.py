@@ -1,7 +1,5 @@
 """Output columns become distributions, and every way in which they cannot is named."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

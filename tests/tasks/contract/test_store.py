@@ -1,7 +1,5 @@
 """A model that is logged with no word about MLflow is found by a command that is given none either."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Splits to embed: small images that differ from each other, in any format that a split may have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

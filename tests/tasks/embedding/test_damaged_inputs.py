@@ -1,7 +1,5 @@
 """Five hundred damaged inputs: each keeps its place and gets its reason, and nothing outside the root is ever read."""
 
-from __future__ import annotations
-
 import os
 import random
 import tarfile

@@ -1,12 +1,7 @@
 """Embedding a shard: every row in its place, the same bytes whatever the timing, kills, company and batches."""
 
-from __future__ import annotations
-
 import json
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from embed_process import PixelEncoder, embed_all, open_store
+from embed_process import PixelEncoder, embed_all, open_store, start
 from encoder_inputs import encoder_inputs, of_features
 
 from congruence.kernels.threads import usable_cores
@@ -42,24 +37,11 @@ from congruence.tasks.runtime.files import ENDING
 from congruence.tasks.settings.sections import EncoderSettings
 from congruence.tasks.store.embeddings import EmbeddingStore
 
-SCRIPT = Path(__file__).parents[2] / "embed_process.py"
-
 
 def files(folder: Path) -> dict[str, bytes]:
     """All but what killed writers left half-written, which nobody reads and ``clean`` removes."""
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ENDING)
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def start(settings: SplitSettings, store: Path, pause: float) -> subprocess.Popen[str]:
-    """The embedding script in a process of its own; returns once it has begun to embed."""
-    described = store.parent / f"{store.name}.json"
-    described.write_text(settings.model_dump_json())
-    process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(described), str(store), str(pause)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "started\n"
-    return process
 
 
 def test_row_i_of_the_store_is_row_i_of_the_split(image_split: Any, tmp_path: Path) -> None:
@@ -194,10 +176,10 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(image_split:
     store = tmp_path / "killed"
     done_before = 0
     for _ in range(3):
-        process = start(settings, store, pause=0.02)
+        process = start(settings, str(store), pause=0.02)
         time.sleep(moments.uniform(0.0, 0.6))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         opened = open_store(str(store), split)
         done = len(split.shards) - len(opened.pending())
         assert done >= done_before
@@ -217,8 +199,8 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(image_split:
 def test_evaluations_at_the_same_time_share_one_store(image_split: Any, tmp_path: Path) -> None:
     settings = image_split(120, shard_rows=15)
     split = open_split(settings)
-    processes = [start(settings, tmp_path / "shared", pause=0.005) for _ in range(2)]
-    assert [process.wait() for process in processes] == [0, 0]
+    processes = [start(settings, str(tmp_path / "shared"), pause=0.005) for _ in range(2)]
+    assert [(process.join(), process.exitcode) for process in processes] == [(None, 0), (None, 0)]
     alone = tmp_path / "alone"
     embed_all(split, open_store(str(alone), split), PixelEncoder())
     assert files(tmp_path / "shared") == files(alone)

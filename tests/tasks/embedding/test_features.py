@@ -1,7 +1,5 @@
 """Features: embedded as one matrix of a shard, standardised by statistics that are fitted once to one split."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

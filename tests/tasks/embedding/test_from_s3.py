@@ -1,7 +1,5 @@
 """Splits are read from an object store as from a disk."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is measured of the pictures of a split: a row each, whatever the shards, and nothing of what is no picture."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Batches through a card: two in flight, in order; and memory that runs out by any name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

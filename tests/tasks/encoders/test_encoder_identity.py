@@ -1,7 +1,5 @@
 """The name of an encoder is known without loading it, as long as none of its files changed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A split of two features in Parquet, and versions as workers are given them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

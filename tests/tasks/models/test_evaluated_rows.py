@@ -1,7 +1,5 @@
 """Some rows of a split by their numbers among the valid ones: no more than a block of them is in memory."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -3,8 +3,6 @@
 What is logged is the matter of test_models.py, how a model is asked that of test_asking.py.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

@@ -4,8 +4,6 @@ Fitted models are the laws that their package says that they have, objects that 
 What each kind of object is read as is the matter of test_conformance.py.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

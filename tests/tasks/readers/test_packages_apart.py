@@ -5,8 +5,6 @@ below 1.2), which our ranges allow: `uv pip install .[pipeline] gluonts pytest` 
 `sktime`) into an environment of its own, and `pytest -k gluonts` on this file there.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

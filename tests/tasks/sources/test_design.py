@@ -1,7 +1,5 @@
 """Groups, times, weights and exposures of a split: read with its rows, checked before any work, part of its digest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

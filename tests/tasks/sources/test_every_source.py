@@ -1,7 +1,5 @@
 """Whatever holds a split, the same rows give the same inputs, targets, frames and digests; a source is one function."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

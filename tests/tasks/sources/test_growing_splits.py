@@ -1,7 +1,5 @@
 """Splits that come day by day: dates in the names of files, the window, and some of their rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ingesting a split: file by file and once, the same however rows are divided; types that hold the values of all."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import signal

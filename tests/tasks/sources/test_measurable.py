@@ -1,7 +1,5 @@
 """One rule for rows that lack a number: left out and said; what cannot be measured is refused before any work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

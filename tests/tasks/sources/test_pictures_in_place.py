@@ -1,7 +1,5 @@
 """Pictures stay where they are: in Parquet or Arrow files, in tars, in files beside a table, or in arrays as PNG."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Each test that asks for ``place`` is made with a store in a folder, in memory and in a bucket."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 

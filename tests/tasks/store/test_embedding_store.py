@@ -1,7 +1,5 @@
 """The embeddings of a split: kept whole, open to any Zarr reader, and never shown half, wherever the store lies."""
 
-from __future__ import annotations
-
 import pickle
 import tempfile
 import threading

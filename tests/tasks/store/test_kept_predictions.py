@@ -1,7 +1,5 @@
 """What was predicted comes back as it was, for every family, whole or not at all, wherever the store lies."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

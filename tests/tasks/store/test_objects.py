@@ -1,7 +1,5 @@
 """Whole objects, put, found and removed wherever a store lies."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 
