@@ -172,12 +172,10 @@ def _log_score(values: Array, scores: NormalScores, form: Form) -> Array:
     """log probability of the intervals, or density of the points, under the map, up to a constant."""
     score_map = normal_score_map(values, form)
     low, high = scores.low[:, None], scores.high[:, None]
-    jumps = (high > low)[:, 0]
-    gains = np.empty(len(scores))
-    point = np.clip(low[~jumps], -LARGEST_SCORE, LARGEST_SCORE)
-    gains[~jumps] = score_map[~jumps].log_slope(point)[:, 0]
-    gains[jumps] = score_map[jumps].log_between(low[jumps], high[jumps])[:, 0]
-    return gains
+    density = score_map.log_slope(np.clip(low, -LARGEST_SCORE, LARGEST_SCORE))[:, 0]
+    if scores.are_points:
+        return np.asarray(density)
+    return np.where((high > low)[:, 0], score_map.log_between(low, high)[:, 0], density)
 
 
 def _simplest(gains: Array, within: Array | None) -> int:

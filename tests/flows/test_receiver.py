@@ -203,7 +203,6 @@ def test_beyond_so_many_connections_the_answer_is_503_and_the_receiver_stays_ali
         wait_until(lambda: requests.get(f"http://127.0.0.1:{port}/health", timeout=10).status_code == 200, 20)
 
 
-@pytest.mark.slow
 def test_a_real_registry_announces_its_new_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     handled: list[NewVersion] = []

@@ -29,7 +29,6 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[StackStage]:
 
 
 @pytest.mark.exercise
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(postgresql_program("initdb") is None, reason="PostgreSQL is not installed")
 def test_evaluations_by_a_work_pool_survive_kills(stage: StackStage) -> None:

@@ -46,7 +46,6 @@ def version(number):
     return resolve(f"models:/angle/{number}")
 
 
-@pytest.mark.slow
 def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_evaluation, server, settings, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # as a command has it: MLflow's own seven take minutes
     evaluation = make_evaluation(model=version(1), split="interrupted")
@@ -99,7 +98,6 @@ def experiment(server):
     return MlflowClient(server.uri).get_experiment_by_name("congruence/evaluations").experiment_id
 
 
-@pytest.mark.slow
 def test_the_pages_people_open(seen, experiment, server, browser, tmp_path):
     """The comparison of runs, a run's tables and plots, and the versions' tags; pictures are kept in ``tmp_path``."""
     compared = f"runs={quote(json.dumps(list(seen.values())))}&experiments={quote(json.dumps([experiment]))}"
@@ -140,7 +138,6 @@ def test_the_pages_people_open(seen, experiment, server, browser, tmp_path):
     browser.picture(tmp_path / "version.png")
 
 
-@pytest.mark.slow
 def test_the_artifact_view_draws_the_report_and_its_rows_open(make_evaluation, seen, experiment, server, browser):
     """In a frame that may get its size after its scripts ran; with the score of the version in use."""
     browser.open(run_link(server.uri, experiment, seen["2"], "artifacts/report.html"))
@@ -174,7 +171,6 @@ def a_listed_run(make_evaluation, settings):
     return run_id
 
 
-@pytest.mark.slow
 def test_the_list_of_evaluations_opens_with_its_columns_and_charts(a_listed_run, experiment, server, browser, tmp_path):
     """As `congruence ui` and every link open it; pictures are kept in ``tmp_path``."""
     logged = MlflowClient(server.uri).get_run(a_listed_run).data.metrics
@@ -198,7 +194,6 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(a_listed_run,
     browser.picture(tmp_path / "charts.png")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("a_listed_run")
 def test_the_list_over_the_wire_says_it_in_ten_seconds(server):
     """What MLflow's page asks its server for when the view of a split opens."""

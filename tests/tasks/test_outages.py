@@ -199,7 +199,6 @@ def settings(cluster: PostgreSQL, tmp_path: Any) -> Iterator[TrackingSettings]:
         yield TrackingSettings(uri=cluster.address(), report=False, patience=5, artifact_location=str(tmp_path))
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(postgresql_program("initdb") is None, reason="PostgreSQL is not installed")
 def test_an_evaluation_lands_once(make_evaluation: Any, settings: TrackingSettings, cluster: PostgreSQL) -> None:
     client = MlflowClient()

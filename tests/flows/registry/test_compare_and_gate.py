@@ -20,7 +20,7 @@ from congruence.tasks.runtime.errors import SettingsError
 TRUTH, NARROW, BIASED = "angle/1", "angle/2", "angle/3"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def outcomes(registry: Any) -> list[VersionOutcome]:
     """The truth, an overconfident version and a biased one; the biased one also under another protocol."""
     registry.register()
@@ -54,7 +54,6 @@ def test_versions_are_compared_on_what_they_share(registry: Any, outcomes: list[
     assert compare("circle", [TRUTH, BIASED, NARROW], tracking).run_id == logged.run_id
 
 
-@pytest.mark.usefixtures("outcomes")
 def test_differing_protocols_are_refused(registry: Any) -> None:
     tracking = registry.settings().tracking
     with pytest.raises(ProtocolError, match=r"protocol differs.*angle/2 under protocol \w+.*angle/4 under protocol"):
@@ -67,7 +66,6 @@ def test_differing_protocols_are_refused(registry: Any) -> None:
         compare("circle", ["angle/4", TRUTH], tracking, conditions=Conditions(protocol_digest=digest))
 
 
-@pytest.mark.usefixtures("outcomes")
 def test_the_command_prints_a_table_and_refuses_with_one_line(registry: Any) -> None:
     shown = registry.run("compare", "--split", "circle", TRUTH, NARROW)
     assert "angle/1 (baseline)" in shown.output
@@ -84,7 +82,6 @@ def test_the_command_prints_a_table_and_refuses_with_one_line(registry: Any) -> 
     assert "--split NAME" in registry.run("compare", TRUTH, NARROW, status=2).output
 
 
-@pytest.mark.usefixtures("outcomes")
 def test_the_gate_passes_or_fails_with_reasons_and_moves_an_alias_only_when_told(registry: Any) -> None:
     client = MlflowClient()
     client.set_registered_model_alias("angle", "champion", "1")
@@ -115,7 +112,6 @@ def test_the_gate_passes_or_fails_with_reasons_and_moves_an_alias_only_when_told
     assert holder(client) == "2"
 
 
-@pytest.mark.usefixtures("outcomes")
 def test_an_alias_moves_only_inside_the_set_of_versions_that_may_be_the_best(registry: Any) -> None:
     client = MlflowClient()
     client.set_registered_model_alias("angle", "champion", "1")
@@ -137,7 +133,6 @@ def test_an_alias_moves_only_inside_the_set_of_versions_that_may_be_the_best(reg
     assert "may be of 3 versions" in " ".join(said.output.replace("│", " ").split()), said.output
 
 
-@pytest.mark.usefixtures("outcomes")
 def test_a_dishonest_version_stands_also_as_it_would_be_when_recalibrated(registry: Any) -> None:
     file = registry.file()
     shown = registry.run("compare", file, TRUTH, NARROW, BIASED)
@@ -178,7 +173,6 @@ def test_a_gate_after_an_evaluation_judges_also_what_was_found(registry: Any, ou
     assert decision.reasons == ["not evaluated on other: no such column"]
 
 
-@pytest.mark.usefixtures("outcomes")
 def test_the_gates_command_speaks_by_its_exit_status(registry: Any) -> None:
     file = registry.file(gate={"maximum": {"mae": 1.0}})
     registry.run("gate", file, "-m", TRUTH)
@@ -190,7 +184,6 @@ def test_the_gates_command_speaks_by_its_exit_status(registry: Any) -> None:
         gate(registry.settings(models=[TRUTH]))
 
 
-@pytest.mark.usefixtures("outcomes")
 def test_the_gate_speaks_to_a_pull_request(registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     monkeypatch.setenv("GITHUB_WORKSPACE", str(registry.folder))
@@ -215,7 +208,6 @@ def test_an_annotation_escapes_what_would_end_it() -> None:
     assert said == "::error file=elsewhere.yaml,line=1,title=a%3A b%2C 5 %25::one%0Atwo: 5 %25"
 
 
-@pytest.mark.usefixtures("outcomes")
 def test_a_failed_gate_stays_failed_where_all_is_found(registry: Any) -> None:
     file = registry.file(models=[TRUTH], gate={"maximum": {"cce_mean": 0.0001}})
     for _ in range(2):
@@ -224,7 +216,6 @@ def test_a_failed_gate_stays_failed_where_all_is_found(registry: Any) -> None:
         assert "gate failed: angle/1" in said.output
 
 
-@pytest.mark.usefixtures("outcomes")
 def test_a_small_split_is_undecided_in_terminal_status_and_tag(registry: Any) -> None:
     gate = {"baseline": "models:/angle/1", "not_worse_on": [], "better_on": ["mae"]}  # both have the same mean
     said = registry.run("gate", registry.file(models=[NARROW], gate=gate), status=4)
@@ -233,7 +224,6 @@ def test_a_small_split_is_undecided_in_terminal_status_and_tag(registry: Any) ->
     registry.run("gate", registry.file(models=[NARROW, BIASED], gate=gate), status=3)
 
 
-@pytest.mark.usefixtures("outcomes")
 @pytest.mark.parametrize("command", ["gate", "evaluate"])
 def test_a_mistyped_baseline_passes_nothing(registry: Any, command: str) -> None:
     MlflowClient().set_registered_model_alias("angle", "champion", "1")

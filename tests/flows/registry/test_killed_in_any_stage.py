@@ -77,7 +77,6 @@ def undisturbed(registry: Any, server: MlflowServer, tmp_path_factory: pytest.Te
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "number", "mlflow_server", "cluster"), CASES)
 def test_a_command_ends_at_once_and_the_next_one_ends_as_if_undisturbed(
     registry: Any,
