@@ -113,6 +113,12 @@ def test_a_prefect_server_is_named_wherever_prefect_reads_it(tmp_path: Path, fil
     assert asked.stdout.strip() == str(named)
 
 
+def test_a_server_that_settings_of_a_context_name_is_the_one() -> None:
+    """Each evaluation of a process that had loaded Prefect started one of its own."""
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}), session.server_on_its_way() as started:
+        assert started is None
+
+
 def test_what_a_version_says_of_some_rows_is_set_beside_their_targets() -> None:
     """A mean 1.9 times too large, and a density between counts, were "1 to do"."""
     y = np.random.default_rng(0).poisson(0.5, 400).astype(float)
