@@ -30,6 +30,7 @@ _PREDICTED = re.compile(
     re.IGNORECASE,
 )
 """Names of columns that hold what some model predicted: of one that nobody named they are no inputs."""
+_OF_MODELS = re.compile(r"models?[_ -]?\d+", re.IGNORECASE)  # whole numbers there may say which model of a car it is
 _COUNTERS = ("index", "level_0", "unnamed: 0", "row", "rownames", "row_names", "row_number", "...1")
 """What pandas and R call the numbers of rows that they write beside them."""
 NAMES_A_ROW = re.compile(r"^ID(?=[A-Z_]|[a-z])|(?<=[a-z])(ID|Id)$|_(id|key)$|_(ID|KEY)$")
@@ -85,7 +86,7 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     rest = [name for name in first.column_names if name not in (chosen, key, *named)]
     counters = [name for name in rest if name not in asked and _counts_rows(name, first.column(name))]
     rest = [name for name in rest if name not in counters]
-    predicted = [name for name in rest if name not in asked and _PREDICTED.fullmatch(name)]
+    predicted = [name for name in rest if name not in asked and _is_predicted(first.schema.field(name))]
     rest = [name for name in rest if name not in predicted]
     images = [name for name in rest if _holds_images(first.column(name))]
     numbers = [name for name in (asked or rest) if name in rest and _holds_numbers(first.schema.field(name).type)]
@@ -157,6 +158,11 @@ def _key(first: pa.Table, taken: set[str]) -> str | None:
             if None not in values and len(set(values)) == len(values):
                 return str(column.name)
     return None
+
+
+def _is_predicted(column: pa.Field) -> bool:
+    numbered = _OF_MODELS.fullmatch(column.name) is not None and pa.types.is_floating(column.type)
+    return numbered or _PREDICTED.fullmatch(column.name) is not None
 
 
 def _counts_rows(name: str, column: pa.ChunkedArray) -> bool:

@@ -25,7 +25,7 @@ from congruence.flows.operations.columns import (
 )
 from congruence.tasks.data.sources import first_rows
 from congruence.tasks.readers.base import UnreadableOutputError
-from congruence.tasks.readers.columns import VARIANCES, numbered_draws, predicted_columns
+from congruence.tasks.readers.columns import called_as_moment, is_variance, numbered_draws, predicted_columns
 from congruence.tasks.runtime.errors import SettingsError
 
 _OF_ERROR = 200  # letters in a comment; `congruence validate` says all
@@ -184,7 +184,8 @@ def _of_stored(
     time = next((name for name in rest.column_names if is_time(name, rest.column(name))), None)
     outcomes = None if targets is None else first_rows(targets, SEEN_ROWS)
     key = _stored_key(rest, version, outcomes)
-    rest = rest.drop_columns([name for name in (version, time, key) if name is not None])
+    moments = [name for name in rest.column_names if called_as_moment(name) and name != target]
+    rest = rest.drop_columns([*(name for name in (version, time, key) if name is not None), *moments])
     said = None
     if outcomes is None:
         roles = columns_roles(rest, target)
@@ -197,6 +198,7 @@ def _of_stored(
         joined, label = _outcome(outcomes, key, target)
         roles = columns_roles(rest.append_column(label, pa.nulls(len(rest), pa.float64())), label)
         said = {"uri": relative_address(str(targets), output), "key": joined, "target": label}
+    roles = replace(roles, predicted=[*moments, *roles.predicted])
     found = {"key": key, "version": version, "time": time, "targets": said, "predicted": predicted, "roles": roles}
     return _filled(
         "stored.yaml",
@@ -204,7 +206,7 @@ def _of_stored(
         **found,
         draws=numbered_draws(list(predicted)),
         levels=len(predicted) > 2 or any(character.isdigit() for character in "".join(predicted[:1])),
-        variance=predicted[-1].lower() in VARIANCES,
+        variance=is_variance(predicted[-1]),
     )
 
 

@@ -28,14 +28,22 @@ _PERCENT = re.compile(
     r"(?:(?:q|quantile|p|percentile|perc|pct)[_ -]?(\d{1,3}(?:\.\d+)?)|(\d{1,2}(?:\.\d+)?)%)", re.IGNORECASE
 )
 _NUMBER = re.compile(r"\d{1,2}(?:\.\d+)?")
+_SAYS_SO = re.compile(r"(?:y[_ ]?)?(?:pred(?:icted|ictions?)?|hat|forecasts?)[_ .-]+(?=\S)", re.IGNORECASE)
 _LEAST_OF_PERCENTS = 50.0
 """q1, q2, q3 may be quartiles, or only numbered: of percents, one at least is from the upper half."""
-_DRAWS = re.compile(r"(.*(?<![a-z])(?:draw|sample|member|simulation|sim)s?)[_ -]?(\d+)", re.IGNORECASE)
+_DRAWS = re.compile(
+    r"(.*(?<![a-z])(?:draw|sample|member|simulation|sim|ens|ensemble|realization)s?)[_ -]?(\d+)", re.IGNORECASE
+)
 _FEWEST_DRAWS = 3
 _LOCATIONS = ("mean", "mu", "mean_prediction", "y_mean", "pred_mean", "prediction_mean")
 _POINTS = ("prediction", "predicted", "pred", "y_pred", "y_hat", "yhat")
 _SPREADS = ("std", "sd", "sigma", "stddev", "std_dev", "stdev", "y_std", "pred_std", "prediction_std", "uncertainty")
-VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
+_VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
+
+
+def _plain(name: Any) -> str:
+    """A name without what says that it is of a prediction, and levels as Python writes them: 10% of ``pred_10 %``."""
+    return re.sub(r"(?<=\d),(?=\d)", ".", _SAYS_SO.sub("", str(name).strip(), count=1)).replace(" %", "%")
 
 
 class ColumnsReader(Reader):
@@ -72,10 +80,10 @@ class ColumnsReader(Reader):
 
 def _mean_and_spread(names: list[Any]) -> tuple[int, int] | None:
     """The places of a mean and a standard deviation, or a variance, by their usual names; None where several can be."""
-    plain = [str(name).strip().lower() for name in names]
+    plain = [_plain(name).lower() for name in names]
     means = [place for place, name in enumerate(plain) if name in _LOCATIONS]
     means = means or [place for place, name in enumerate(plain) if name in _POINTS]
-    spreads = [place for place, name in enumerate(plain) if name in (*_SPREADS, *VARIANCES)]
+    spreads = [place for place, name in enumerate(plain) if name in (*_SPREADS, *_VARIANCES)]
     return (means[0], spreads[0]) if len(means) == len(spreads) == 1 else None
 
 
@@ -84,12 +92,22 @@ def _normal(names: list[Any], columns: list[Any], rows: int) -> Spec | None:
     if (places := _mean_and_spread(names)) is None or len(as_array(columns[places[0]])) != rows:
         return None
     mean, spread = (str(names[place]) for place in places)
-    squared = spread.strip().lower() in VARIANCES
+    squared = is_variance(spread)
     note = (
         f"columns {mean!r} and {spread!r} are read as mean and {'variance' if squared else 'standard deviation'} of a "
         "normal distribution; predictions: {family: ..., columns: {...}} says otherwise"
     )
     return as_normal(columns[places[0]], columns[places[1]], squared=squared).noted(note)
+
+
+def is_variance(name: str) -> bool:
+    """Whether a spread is called as a variance."""
+    return _plain(name).lower() in _VARIANCES
+
+
+def called_as_moment(name: str) -> bool:
+    """Whether a column is called as a predicted mean, median or spread: beside other predictions it is no input."""
+    return _plain(name).lower() in (*_LOCATIONS, *_POINTS, *_SPREADS, *_VARIANCES, "median")
 
 
 def predicted_columns(names: list[str]) -> list[str]:
@@ -129,8 +147,9 @@ def _levels(names: list[Any]) -> dict[float, int]:
     if len(models) > 1:
         shown = ", ".join(sorted(map(repr, models)))
         raise UnreadableOutputError(f"the columns hold the quantiles of several models ({shown}); return those of one")
-    if models == {""} and len(places) == 2 and (medians := [name for name in names if str(name).lower() == "median"]):
-        places[0.5] = names.index(medians[0])  # beside the ends of an interval
+    medians = [place for place, name in enumerate(names) if _plain(name).lower() == "median"]
+    if models == {""} and len(places) == 2 and medians:
+        places[0.5] = medians[0]  # beside the ends of an interval
     for model in models:
         if model and f"{model}-median" in names:
             places[0.5] = names.index(f"{model}-median")
@@ -147,7 +166,7 @@ def _bare_percents(names: list[Any]) -> list[tuple[int, float | None]]:
 
 def _percent(name: Any) -> float | None:
     """10 of ``q10``, ``p10`` and ``10%``, 2.5 of ``q025`` and ``p2.5``; None of other names."""
-    match = None if isinstance(name, (tuple, float)) else _PERCENT.fullmatch(str(name).strip())
+    match = None if isinstance(name, (tuple, float)) else _PERCENT.fullmatch(_plain(name))
     if match is None:
         return None
     digits = match[1] or match[2]
@@ -161,7 +180,7 @@ def _level_of(name: Any) -> tuple[str, float] | None:
         return _level_in(name)
     if isinstance(name, float) and 0.0 < name < 1.0:
         return "", name
-    text = str(name).strip()
+    text = _plain(name)
     if match := _INTERVAL.fullmatch(text):
         return match[1], _end(float(match[3]) / 100.0, lower=match[2] == "lo")
     if match := _ENDS.fullmatch(text):

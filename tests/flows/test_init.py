@@ -267,6 +267,11 @@ def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> 
         (["y_pred", "y_std"], "normal"),
         (["mean", "uncertainty"], "normal"),
         (["5", "50", "95"], "quantiles"),
+        (["pred_q10", "pred_median", "pred_q90"], "quantiles"),
+        (["10 %", "50 %", "90 %"], "quantiles"),
+        (["q0,1", "q0,9"], "quantiles"),
+        (["ens_0", "ens_1", "ens_2"], "samples"),
+        (["predicted mean", "predicted variance"], "normal"),
     ],
 )
 def test_draws_and_a_prediction_with_its_spread_are_stored_predictions(
@@ -281,6 +286,8 @@ def test_draws_and_a_prediction_with_its_spread_are_stored_predictions(
     assert settings.predictions is not None
     read = read_distribution(pd.DataFrame(drawn), settings.predictions.read_by, ROWS)
     assert read.family == family
+    if "predicted variance" in names:
+        np.testing.assert_allclose(read.std() ** 2, drawn["predicted variance"])
     if family == "samples":
         assert (
             f"# {names[0]} to {names[-1]} are read as {len(names)} draws of the target by their names"
@@ -290,8 +297,12 @@ def test_draws_and_a_prediction_with_its_spread_are_stored_predictions(
 
 
 def test_columns_called_as_predictions_are_no_inputs_unless_a_model_asks_for_them(tmp_path: Path) -> None:
+    beside = frame(**{"q0.1": 0.0, "q0.9": 2.0, "mean": 1.0, "std": 0.5, "model_0": 1.0, "model_1": 2})
+    output = written(tmp_path, beside, target="price")
+    assert load_settings(output).splits[0].input == ["rooms", "area", "model_1"]
+    assert "; not mean, std, model_0, called as predictions" in output.read_text()
     data = frame(y_hat=1.0, lower=0.0, pred_price=2.0, upper=3.0, lower_floor=1.0)
-    output = written(tmp_path, data, target="price")
+    output = written(tmp_path, data, target="price", overwrite=True)
     assert load_settings(output).splits[0].input == ["rooms", "area", "lower_floor"]
     assert "; not y_hat, lower, pred_price, upper, called as predictions: to judge these" in output.read_text()
     asked = columns_roles(pa.Table.from_pandas(data), "price", ModelFacts("m", inputs=("area", "y_hat")))
