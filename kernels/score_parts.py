@@ -41,7 +41,7 @@ from congruence.kernels.arrays import Array, mean_one, printed, row_slices
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks
 from congruence.kernels.dependence.correlation import folds
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.quantiles import weights_of_levels
+from congruence.kernels.distributions.quantiles import quantile_score, weights_of_levels
 from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.recalibration.recalibration_map import (
@@ -150,12 +150,16 @@ def quantile_decomposition(
     return ScoreDecomposition(at, score, score - recalibrated, uncertainty - recalibrated, uncertainty)
 
 
-def marginal_crps(y: Any, weights: Array | None = None) -> Array:
+def marginal_crps(y: Any, weights: Array | None = None, levels: Array | None = None) -> Array:
     """CRPS of the distribution of all targets, at each of them, (n,): what a version that ignores its input scores.
 
-    mean_j |y_i - y_j| - mean_jk |y_j - y_k| / 2, by sorting, the means by the rows' weights.
+    mean_j |y_i - y_j| - mean_jk |y_j - y_k| / 2, by sorting, the means by the rows' weights. With ``levels`` that of
+    its quantiles at these, as ``Quantiles`` are scored.
     """
     targets = np.asarray(y, dtype=np.float64)
+    if levels is not None:
+        quantiles = np.quantile(targets, levels, method="inverted_cdf", weights=weights)
+        return quantile_score(levels, quantiles[None, :], targets[None, :])[0]
     counts = np.ones(len(targets)) if weights is None else weights
     shares = counts / np.sum(counts)
     order = np.argsort(targets, kind="stable")

@@ -19,6 +19,7 @@ from congruence.tasks.sentences.findings import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion
 
 _ALL = slice(None)
+_LEVELS_SHOWN = 9
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,11 @@ class ComparedVersion:
     in the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names
     wrong, the largest first, None where it is not known; ``said`` is the verdict as it was logged, ``wrong`` what
     the report says is wrong, the largest fault first, ``advice`` what to do. ``is_stored`` where production stored
-    the predictions: then each version may have rows of its own. ``stated`` is what predictions say of a row, see
-    ``Evaluation.stated``. Of a run also its id, that of its experiment, the ``identity`` by which it is found again,
-    and when it ``ended``, in milliseconds since 1970. Of a look over time (``tasks.monitor``) also when it was
-    ``made``, and how far its ``inputs`` are from those of the first look, in a sentence; "" where nobody looked.
+    the predictions: then each version may have rows of its own. ``stated`` is what predictions say of a row and
+    ``levels`` are those of quantiles, see ``Evaluation``. Of a run also its id, that of its experiment, the
+    ``identity`` by which it is found again, and when it ``ended``, in milliseconds since 1970. Of a look over time
+    (``tasks.monitor``) also when it was ``made``, and how far its ``inputs`` are from those of the first look, in a
+    sentence; "" where nobody looked.
     """
 
     model: ModelVersion
@@ -53,6 +55,7 @@ class ComparedVersion:
     advice: str = ""
     is_stored: bool = False
     stated: str = "all"
+    levels: tuple[float, ...] = ()
     experiment: str = ""
     identity: str = ""
     ended: int = 0
@@ -79,6 +82,7 @@ class ComparedVersion:
             wrong=() if wrong is None else wrong.sentences,
             advice=advice_of(evaluation),
             stated=evaluation.stated,
+            levels=evaluation.levels,
             wrong_places=None if wrong is None else wrong.named(),
         )
 
@@ -109,6 +113,18 @@ class ComparedVersion:
     def shares_targets(self, other: ComparedVersion) -> bool:
         """Whether CCE of both is of the same targets, none of which is put into a version's own cells."""
         return not {self.stated, other.stated} & {"quantiles", "bins"}
+
+    @property
+    def statement(self) -> str:
+        """What the predictions state, as far as CRPS and ECE of other statements are other quantities; in words."""
+        if self.stated != "quantiles":
+            return "whole distributions"
+        shown = [*self.levels] if len(self.levels) <= _LEVELS_SHOWN else [*self.levels[:3], "...", self.levels[-1]]
+        return f"quantiles at {', '.join(each if isinstance(each, str) else f'{each:g}' for each in shown)}"
+
+    def states_as(self, other: ComparedVersion) -> bool:
+        """Whether both state quantiles at the same levels, or neither does."""
+        return (self.stated == "quantiles", self.levels) == (other.stated == "quantiles", other.levels)
 
     @property
     def valid(self) -> Array:

@@ -31,6 +31,10 @@ CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
 
 
+OF_STATED = ("crps_mean", "ece")
+"""The metrics that are other quantities of quantiles at other levels, and of whole distributions."""
+
+
 class MissingInfluenceError(ProtocolError):
     """CCE that cannot be compared: names the version, what its evaluation lacks, and how to get it."""
 

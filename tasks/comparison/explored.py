@@ -260,7 +260,7 @@ def recalibrated_label(label: str) -> str:
 def best_set(versions: Sequence[ComparedVersion], *, recalibrated: bool = False) -> dict[str, float]:
     """Returns the p-value of each version in the model confidence set by CRPS, on the rows that are valid in all.
 
-    Nothing where a version has no CRPS, or rows depend on each other in too few blocks.
+    Nothing where a version has no CRPS or one of another quantity, or rows depend on each other in too few blocks.
 
     Args:
         versions: of one split.
@@ -270,7 +270,7 @@ def best_set(versions: Sequence[ComparedVersion], *, recalibrated: bool = False)
     if len(versions) < 2 or any(name not in version.scores for version in versions for name in names):
         return {}
     first, last = versions[0], versions[-1]
-    if not all(version.has_rows_of(first) for version in versions[1:]):
+    if not all(version.has_rows_of(first) and version.states_as(first) for version in versions[1:]):
         return {}
     losses = {version.label: version.column(_SCORE) for version in versions}
     if recalibrated:

@@ -17,8 +17,9 @@ import pandas as pd
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.monitoring.evidence import Monitor
+from congruence.kernels.score_parts import marginal_crps
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDifference, infinite_metrics
+from congruence.tasks.comparison.differences import CCE, OF_STATED, SQUARED_CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
 from congruence.tasks.scores.evaluation import ROW_CORRELATION
@@ -156,7 +157,7 @@ def not_changed(monitor: Monitor, split: str) -> GateCheck:
 def may_be_best(label: str, split: str, inside: bool | None, said: str) -> GateCheck:
     """The rule ``may_be_best``; ``inside`` is None where it is not known, ``said`` the reason."""
     if inside is None:
-        said = f"whether {label} may be the best is not known: no other version has a CRPS on the same rows"
+        said = f"whether {label} may be the best is not known: no other has a CRPS on the same rows that compares"
     outcome: Outcome = "undecided" if inside is None else "passed" if inside else "failed"
     return GateCheck("may_be_best", outcome, said, split=split, metric="crps_mean")
 
@@ -329,6 +330,8 @@ def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
         return GateCheck(str(rule), "undecided", pair.refused or "; ".join(pair.notes), metric=name)
     if name in pair.differences:
         return _check(rule, pair, pair.differences[name])
+    if name in OF_STATED and not pair.first.states_as(pair.second):
+        return GateCheck(str(rule), "undecided", pair.notes[-1], metric=name)
     infinite = [version for version in (pair.first, pair.second) if name in infinite_metrics(version.scores)]
     if not infinite:
         return None
@@ -348,7 +351,11 @@ def _skill(version: ComparedVersion, metric: str, value: float) -> float:
         return 0.0
     targets = version.column("target", version.valid)
     targets = targets[np.isfinite(targets)]
-    return max(0.0, marginal(targets) - value) if len(targets) > 1 else 0.0
+    if len(targets) < 2:
+        return 0.0
+    if metric == "crps_mean" and version.levels:  # as quantiles of these levels are scored
+        return max(0.0, float(np.mean(marginal_crps(targets, levels=np.asarray(version.levels)))) - value)
+    return max(0.0, marginal(targets) - value)
 
 
 def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference) -> GateCheck:

@@ -16,6 +16,7 @@ from congruence.kernels.resampling import PAIRED_RESAMPLES
 from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.differences import (
     CCE,
+    OF_STATED,
     SQUARED_CCE,
     MetricDifference,
     MissingInfluenceError,
@@ -101,6 +102,23 @@ _OWN_CELLS = (
     "CCE of quantiles and bins is compared without the noise of the targets that are put into each version's own "
     "cells: a difference is not that of the two values"
 )
+
+
+def _other_statements(first: ComparedVersion, second: ComparedVersion) -> str:
+    """Why CRPS and ECE of two versions do not compare; "" where they do."""
+    if first.states_as(second):
+        return ""
+    shared = [level for level in first.levels if level in second.levels]
+    remedy = ""
+    if len(shared) > 1:
+        levels = ", ".join(f"{level:g}" for level in shared)
+        remedy = f"; evaluate both by their quantiles at {levels} alone (predictions: levels, columns) to compare them"
+    return (
+        f"CRPS and ECE of {first.label} ({first.statement}) and {second.label} ({second.statement}) are different "
+        f"quantities: they do not say which is better{remedy}"
+    )
+
+
 _DRAWN = {"nll_mean": {"quantiles", "draws"}, "mae": {"quantiles"}}
 
 
@@ -293,7 +311,7 @@ def compare_pair(
     both = Pair(first, second, rows)
     differences: dict[str, MetricDifference] = {}
     notes: tuple[str, ...] = () if first.shares_targets(second) else (_OWN_CELLS,)
-    refused = ""
+    unlike, refused = _other_statements(first, second), ""
     won = None
     try:
         try:
@@ -302,10 +320,13 @@ def compare_pair(
             notes = (str(error),)
         differences |= point_differences(both, resamples=resamples, seed=seed)
         differences |= effect_differences(both)
-        won = who_won(both, among)
+        won = None if unlike else who_won(both, among)
     except TooFewBlocksError as error:
         differences, refused = {}, str(error)
         notes = (*notes, refused)
+    if unlike:
+        differences = {name: each for name, each in differences.items() if name not in OF_STATED}
+        notes = (*notes, unlike)
     columns = {CCE: "cce", **{name: column for name, column in mean_columns().items() if name in differences}}
     points = {}
     for name, column in columns.items():
@@ -339,6 +360,9 @@ def _on_other_rows(first: ComparedVersion, second: ComparedVersion) -> PairedCom
         differences, refused = disjoint_differences(first, second), ""
     except TooFewBlocksError as error:
         differences, refused = {}, str(error)
+    if unlike := _other_statements(first, second):
+        differences = {name: each for name, each in differences.items() if name not in OF_STATED}
+        said += f". {unlike}"
     if CCE in differences:
         said += ". CCE is compared without the noise of each one's rows: the root of its mean square beyond this"
     elif not refused:

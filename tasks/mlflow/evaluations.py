@@ -201,6 +201,7 @@ def provenance(evaluation: Evaluation) -> dict[str, Any]:
         "wrong_places": None if wrong is None else [vars(place) for place in places if place in largest],
         "influence_noise": None if noise is None else noise.tolist(),
         "stated": evaluation.stated,
+        "levels": evaluation.levels,
         "seconds": evaluation.seconds,
         **evaluation.provenance,
     }

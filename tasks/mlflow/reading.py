@@ -183,6 +183,7 @@ def with_rows(found: ComparedVersion, settings: TrackingSettings) -> ComparedVer
         influence_noise=None if noise is None else np.asarray(noise),
         slices=tuple(recorded.get("slices", found.slices) or ()),
         stated=recorded.get("stated", "all"),
+        levels=tuple(recorded.get("levels", ())),
         wrong_places=wrong_places(recorded["wrong_places"]) if "wrong_places" in recorded else found.wrong_places,
     )
 

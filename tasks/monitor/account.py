@@ -311,7 +311,7 @@ def best_over(
 
 
 def _look(first: ComparedVersion, second: ComparedVersion, settings: EvaluationSettings) -> LookDifference | None:
-    """What one look says of two versions; None where it has no CRPS, or too few blocks of rows.
+    """What one look says of two versions; None where it has no CRPS that compares, or too few blocks of rows.
 
     A complete run never changes: the home folder keeps what was found.
     """
@@ -320,7 +320,7 @@ def _look(first: ComparedVersion, second: ComparedVersion, settings: EvaluationS
         return LookDifference(**record) if record else None
     versions = [with_rows(each, settings.tracking) for each in (first, second)]
     found = None
-    if all(_SCORE in version.scores for version in versions):
+    if versions[0].states_as(versions[1]) and all(_SCORE in version.scores for version in versions):
         columns = [version.column(_SCORE) for version in versions]
         rows = np.all(np.isfinite(columns), axis=0)
         with suppress(TooFewBlocksError):

@@ -59,9 +59,9 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     base = comparison.baseline.label
     sides = _sides(comparison)
     sentences = {
-        label: _sentence(label, base, sides[label])
+        label: _sentence(label, base, sides[label], pair)
         if pair.won is None
-        else pair.won.sentence + _beside_crps(label, base, sides[label])
+        else pair.won.sentence + _beside_crps(label, base, sides[label], pair)
         for label, pair in comparison.pairs.items()
     }
     pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
@@ -134,21 +134,23 @@ def _sides(comparison: Comparison) -> dict[str, _Sides]:
     return {label: _Sides.of(pair, len(comparison.pairs)) for label, pair in comparison.pairs.items()}
 
 
-def _sentence(label: str, baseline: str, sides: _Sides) -> str:
+def _sentence(label: str, baseline: str, sides: _Sides, pair: PairedComparison) -> str:
     """On what a version is better and worse than the baseline, by how much, and on what chance explains all."""
     named = {"better": sides.better, "worse": sides.worse}
     parts = [f"{side} on {listed([sides.by(name) for name in names])}" for side, names in named.items() if names]
+    stated = f"{pair.first.statement}; {pair.second.statement}"
+    apart = "" if pair.first.states_as(pair.second) else f" Their CRPS and ECE are different quantities ({stated})."
     if not parts:
-        return f"{label} and {baseline} differ on nothing by more than chance explains."
+        return f"{label} and {baseline} differ on nothing by more than chance explains.{apart}"
     same = [metric_of(name).label for name in sides.same]
     rest = f"; on {listed(same)} chance explains the difference" if same else ""
-    return f"{label} is {', '.join(parts)} than {baseline}{rest}."
+    return f"{label} is {', '.join(parts)} than {baseline}{rest}.{apart}"
 
 
-def _beside_crps(label: str, baseline: str, sides: _Sides) -> str:
+def _beside_crps(label: str, baseline: str, sides: _Sides, pair: PairedComparison) -> str:
     """What differs where the CRPS is the same: NLL weighs the tails otherwise, CCE every place by itself."""
     found = sides.better + sides.worse
-    return "" if CRPS in found or not found else f" {_sentence(label, baseline, replace(sides, same=[]))}"
+    return "" if CRPS in found or not found else f" {_sentence(label, baseline, replace(sides, same=[]), pair)}"
 
 
 def _summary(baseline: str, found: dict[str, _Sides], may_be_best: Sequence[str]) -> str:

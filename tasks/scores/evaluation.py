@@ -18,6 +18,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.verdict import NOT_JUDGED, Verdict
+from congruence.tasks.scores.metrics.metric import scored_levels
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
 from congruence.tasks.sentences.calibration import WORTH_IT, CorrectionPreview, gain_in_percent, significant
 from congruence.tasks.sentences.counts import CountFit
@@ -54,8 +55,6 @@ PARTS = {
 
 PROPER = ("crps_mean", "nll_mean")
 """The proper score that orders: the first that all have."""
-_WIDEST = 0.005
-"""Of the gaps between the levels of quantiles that leave nothing to draw between them; beyond them a fifth of it."""
 
 T = TypeVar("T")
 
@@ -184,18 +183,19 @@ class Evaluation:
 
     @property
     def stated(self) -> str:
-        """What the predictions say of a row: "all" of a distribution, "quantiles", the masses of "bins", or "draws".
-
-        Hundreds of quantiles up to a thousandth from the ends are a distribution: so those are read without a family.
-        """
+        """What the predictions say of a row: "all" of a distribution, "quantiles", the masses of "bins", or "draws"."""
         if self.predictive is None or self.predictive.stated != "cells":
             return "all" if self.predictive is None else self.predictive.stated
-        recalibration = self.predictive.recalibration
-        levels = (self.predictive if recalibration is None else recalibration[0]).quantile_levels
-        if levels is None:
-            return "bins"
-        beyond = max(levels[0], 1.0 - levels[-1])
-        return "all" if max(np.max(np.diff(levels)), 5.0 * beyond) <= _WIDEST else "quantiles"
+        if self.levels:
+            return "quantiles"
+        base = (self.predictive.recalibration or (self.predictive, None))[0]
+        return "bins" if base.quantile_levels is None else "all"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The levels of predicted quantiles, see ``scored_levels``; none of whole distributions."""
+        levels = None if self.predictive is None else scored_levels(self.predictive)
+        return () if levels is None else tuple(levels.tolist())
 
     @cached_property
     def count_fit(self) -> CountFit | None:

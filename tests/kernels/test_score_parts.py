@@ -193,6 +193,10 @@ def test_sharp_and_wrong_is_told_from_calibrated_and_useless() -> None:
     shifted = crps_decomposition(y, Normal(x + 2.0, 0.5 * flat))
     useless = crps_decomposition(y, Normal(0.0 * x, np.sqrt(1.25) * flat))
     assert true.crps() == pytest.approx(float(np.mean(Normal(x, 0.5 * flat).crps(y))), rel=0.02)
+    of_three = marginal_crps(y, levels=np.array([0.05, 0.5, 0.95]))
+    values = np.quantile(y, [0.05, 0.5, 0.95], method="inverted_cdf")
+    stated = Quantiles(np.array([0.05, 0.5, 0.95]), np.tile(values, (len(y), 1)))
+    np.testing.assert_allclose(of_three, crps(y, stated), rtol=1e-12)
     assert true.crps("uncertainty") == pytest.approx(float(np.mean(marginal_crps(y))), rel=0.02)
     assert true.crps("miscalibration") < 0.03 * true.crps()
     assert shifted.crps("miscalibration") > 1.0

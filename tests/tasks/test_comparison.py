@@ -18,6 +18,8 @@ from congruence.kernels.split import prepare
 from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.differences import point_differences
 from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, _sentence
+from congruence.tasks.comparison.gate import apply_gate
+from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.report.comparison import comparison_data, comparison_report
@@ -177,6 +179,35 @@ def test_the_nll_of_what_we_draw_is_shown_and_does_not_say_who_wins(compared, st
     said = comparison_data(compare_versions(versions, baseline="angle/3", resamples=200))
     assert said.summary.startswith("angle/1 wins: better than angle/3 on CCE by ")
     assert said.matrix["angle/1"]["nll_mean"].side == "worse"
+
+
+@pytest.mark.parametrize("other", [("all", ()), ("quantiles", (0.1, 0.5, 0.9))])
+def test_crps_of_other_levels_names_no_winner(compared, other):
+    """Of right quantiles at .1 and .9 it is a sixth higher than that of the distribution that they are of."""
+    first = replace(if_honest(compared[0]), stated="quantiles", levels=(0.1, 0.9))
+    second = replace(if_honest(compared[2]), stated=other[0], levels=other[1])
+    alike = compare_pair(first, replace(second, stated=first.stated, levels=first.levels))
+    assert alike.won is not None
+    assert {"crps_mean", "ece"} < alike.differences.keys()
+    comparison = compare_versions([first, second], baseline="angle/3", resamples=200)
+    pair = comparison.pairs["angle/1"]
+    assert not {"crps_mean", "ece"} & pair.differences.keys()
+    assert pair.won is None
+    assert comparison.best == comparison.best_recalibrated == {}
+    said = comparison_data(comparison)
+    assert said.matrix["angle/1"]["crps_mean"].difference is None
+    other_words = "whole distributions" if other[0] == "all" else "quantiles at 0.1, 0.5, 0.9"
+    assert said.sentences["angle/1"].endswith(
+        f" Their CRPS and ECE are different quantities (quantiles at 0.1, 0.9; {other_words})."
+    )
+    (note,) = [each for each in comparison.notes if each.startswith("CRPS and ECE of angle/1 (quantiles at 0.1, 0.9)")]
+    assert ("evaluate both by their quantiles at 0.1, 0.9 alone" in note) == (other[0] == "quantiles")
+    decided = apply_gate(first, second, GateSettings(baseline="3", not_worse_on=["crps_mean"]))
+    assert (decided.outcome, decided.checks[0].reason) == ("undecided", note)
+    elsewhere = replace(second, split=replace(second.split, digest="other"), is_stored=True)
+    apart = compare_pair(replace(first, is_stored=True), elsewhere)
+    assert "crps_mean" not in apart.differences
+    assert note in apart.notes[0]
 
 
 def test_one_interval_of_many_that_misses_0_by_little_names_no_winner(compared):

@@ -28,6 +28,21 @@ if TYPE_CHECKING:
     from congruence.kernels.score_parts import ScoreDecomposition
 
 
+_WIDEST = 0.005
+"""Of the gaps between the levels of quantiles that leave nothing to draw between them; beyond them a fifth of it."""
+
+
+def scored_levels(predictive: Distribution) -> Array | None:
+    """The levels of predicted quantiles by whose losses CRPS is; None of whole distributions.
+
+    Hundreds of quantiles up to a thousandth from the ends are one: so those are read without a family.
+    """
+    levels = (predictive.recalibration or (predictive, None))[0].quantile_levels
+    if levels is None or max(np.max(np.diff(levels)), 5.0 * max(levels[0], 1.0 - levels[-1])) <= _WIDEST:
+        return None
+    return levels
+
+
 Better = Literal["lower", "higher", "neither"] | float
 Group = Literal["Distance", "Score", "Sharpness", "Calibration", "Totals and counts", "Others"]
 
@@ -248,12 +263,12 @@ class Rows:
 
     @cached_property
     def marginal_crps(self) -> Array:
-        """The CRPS of the law of all targets together at each row, (v,)."""
+        """The CRPS of the law of all targets together at each row, (v,), by the levels by which the version's is."""
         from congruence.kernels.score_parts import marginal_crps  # not where settings are read alone
 
         if self.whole is not None:
             return self.whole.marginal_crps[self.part]
-        return marginal_crps(self.targets, self.weights)
+        return marginal_crps(self.targets, self.weights, scored_levels(self.predictive))
 
     @cached_property
     def are_counts_with_total(self) -> bool:
