@@ -159,7 +159,7 @@ def marginal_crps(y: Any, weights: Array | None = None, levels: Array | None = N
     targets = np.asarray(y, dtype=np.float64)
     if levels is not None:
         quantiles = np.quantile(targets, levels, method="inverted_cdf", weights=weights)
-        return quantile_score(levels, quantiles[None, :], targets[None, :])[0]
+        return np.asarray(quantile_score(levels, quantiles[None, :], targets[None, :])[0])
     counts = np.ones(len(targets)) if weights is None else weights
     shares = counts / np.sum(counts)
     order = np.argsort(targets, kind="stable")

@@ -224,6 +224,11 @@ def _print_table(split: str, outcomes: list[VersionOutcome], descriptions: dict[
     out.width = width
     if any("nll_mean" not in item.metrics for item in outcomes) and "nll_mean" in names:
         out.print("NLL none: a target was given no probability (an infinite NLL), or the predictions have no density")
+    counted = {item.label: item.verdict.rows for item in outcomes if item.verdict.rows}
+    if len(set(counted.values())) > 1:
+        listed = ", ".join(f"{label}: {count:,}" for label, count in counted.items())
+        said = f"Judged on different rows ({listed}): part of a difference may come from the rows"
+        out.print(f"{said}; `congruence compare` allows for it", soft_wrap=True, markup=False)
 
 
 def _number(outcome: VersionOutcome, name: str) -> str:

@@ -14,7 +14,7 @@ from congruence.flows.cli.console import print_line, results, table_of
 from congruence.flows.cli.options import open_file, use_home_store
 from congruence.kernels.score_parts import ScoreParts
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import CCE, MetricDifference, infinite_metrics
+from congruence.tasks.comparison.differences import CCE, MetricDifference
 from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, named_parts
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
 from congruence.tasks.data.settings import SplitSettings
@@ -159,11 +159,10 @@ _MARKS = {"better": "-", "worse": "+", "": " "}
 
 def _overview(comparison: Comparison) -> Table:
     """The numbers of each version with their marks; why there is none, where it is known."""
-    names = [name for name in shown("compared") if any(name in version.metrics for version in comparison.versions)]
-    scores = {version.label: version.scores for version in comparison.versions}
+    names = comparison.names_of(shown("compared"))
     rows = []
     for label, cells in comparison.matrix(names).items():
-        infinite = infinite_metrics(scores[label]) - cells.keys() if label in scores else frozenset()
+        infinite = comparison.infinite.get(label, frozenset())
         known = {name: f"{significant(cell.value)} {_MARKS[cell.side]}" for name, cell in cells.items()}
         title = f"{label} (baseline)" if label == comparison.baseline.label else label
         rows.append([title, *(known.get(name, "infinite" if name in infinite else "–") for name in names)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from congruence.tasks.comparison.differences import (
     cce_differences,
     disjoint_differences,
     effect_differences,
+    infinite_metrics,
     point_differences,
     shared_keys,
 )
@@ -169,6 +171,16 @@ class Comparison:
         if explained and (first := next(iter(explained.values()))).is_worth_recalibrating(baseline=True):
             found[self.baseline.label] = first.recalibrated(baseline=True)
         return {version.label: found[version.label] for version in self.versions if found.get(version.label)}
+
+    @cached_property
+    def infinite(self) -> dict[str, frozenset[str]]:
+        """By label the means of a version that are infinite, which are no metrics of it."""
+        return {version.label: infinite_metrics(version.scores) - version.metrics.keys() for version in self.versions}
+
+    def names_of(self, shown: Iterable[str]) -> tuple[str, ...]:
+        """Those of some metrics that a version has, or that are infinite for one."""
+        known = {name for version in self.versions for name in (*version.metrics, *self.infinite[version.label])}
+        return tuple(name for name in shown if name in known)
 
     def matrix(self, metrics: Iterable[str]) -> dict[str, dict[str, Cell]]:
         """The cells of each version by metric, as far as it has them; then of versions as recalibrated."""

@@ -144,7 +144,12 @@ class PredictionSettings(Strict):
             yield f"exposure: multiplies the mean of a distribution of counts, one of {', '.join(RATES)}"
         steps = pairwise([0.0, *(self.levels or ()), 1.0])
         if self.levels is not None and not (self.levels and all(low < high for low, high in steps)):
-            yield f"levels: {self.levels} must increase strictly and lie inside (0, 1)"
+            shares = [round(level / 100.0, 12) for level in self.levels]
+            percents = max(self.levels, default=0.0) > 1.0 and all(
+                low < high for low, high in pairwise([0.0, *shares, 1.0])
+            )
+            more = f"; of percentages give the shares {shares}" if percents else ""
+            yield f"levels: {self.levels} must increase strictly and lie inside (0, 1){more}"
         for key, entries in (("columns", self.columns), ("transforms", self.transforms)):
             for name in entries:
                 if name not in self.parameters:

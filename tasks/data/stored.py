@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import is_moment, moments, unread_time
-from congruence.tasks.data.locations import as_numbers, combine, is_text
+from congruence.tasks.data.locations import as_numbers, combine, is_list, is_number, is_text
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.runtime.errors import SplitError, unknown_column
@@ -359,4 +359,10 @@ def _all_there(batch: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.bo
         if pa.types.is_floating(column.type):
             valid = pc.and_(valid, pc.invert(pc.is_nan(column).fill_null(True)))
         there &= valid.to_numpy(zero_copy_only=False)
+        if is_list(column.type) and is_number(column.type.value_type):
+            # All draws of a row must be there, as in numbered columns.
+            numbers = pc.list_flatten(column).cast(pa.float64()).to_numpy(zero_copy_only=False)
+            rows = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
+            there[rows[np.isnan(numbers)]] = False
+            there &= np.bincount(rows, minlength=len(there)) > 0
     return there

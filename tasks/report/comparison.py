@@ -53,8 +53,7 @@ class ComparisonData:
 
 def comparison_data(comparison: Comparison) -> ComparisonData:
     """Everything that the report of ``comparison`` shows."""
-    names = (*shown("compared"), *EFFECTS)
-    metrics = tuple(name for name in names if any(name in version.metrics for version in comparison.versions))
+    metrics = comparison.names_of((*shown("compared"), *EFFECTS))
     matrix = comparison.matrix(metrics)
     base = comparison.baseline.label
     sides = _sides(comparison)

@@ -220,6 +220,15 @@ def test_the_table_fits_the_terminal_with_what_one_decides_by(width: int) -> Non
     assert any("wrong: predicted spread" in line for line in lines)
 
 
+def test_versions_on_rows_of_their_own_are_not_shown_as_if_they_were_on_the_same() -> None:
+    assert "different rows" not in printed(100)
+    outcomes = [
+        VersionOutcome(name, "test", "found", "r1", {}, "exact", Verdict.of({"calibration": 0.4}, rows=rows))
+        for name, rows in (("v1", 1347), ("v2", 896))
+    ]
+    assert "Judged on different rows (v1: 1,347, v2: 896): part of a difference may" in shown(outcomes, 100)
+
+
 def test_a_file_or_a_pipe_gets_every_column() -> None:
     lines = printed(60, terminal=False).splitlines()
     header = " ".join(line for line in lines if line.startswith("┃"))

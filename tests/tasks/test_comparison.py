@@ -181,6 +181,19 @@ def test_the_nll_of_what_we_draw_is_shown_and_does_not_say_who_wins(compared, st
     assert said.matrix["angle/1"]["nll_mean"].side == "worse"
 
 
+def test_an_infinite_nll_is_shown_where_all_versions_have_one(compared):
+    found = []
+    for version in compared[:2]:
+        scores = version.scores.assign(nll=version.scores["nll"].where(version.scores.index != 3, np.inf))
+        metrics = {name: metric for name, metric in version.metrics.items() if name != "nll_mean"}
+        found.append(replace(version, scores=scores, metrics=metrics))
+    comparison = compare_versions(found, resamples=50)
+    assert "nll_mean" in comparison_data(comparison).metrics
+    assert comparison.infinite["angle/1"] == {"nll_mean"}
+    assert comparison_report(comparison).count("<td>infinite</td>") == 2
+    assert not any(compare_versions(compared[:2], resamples=50).infinite.values())
+
+
 @pytest.mark.parametrize("other", [("all", ()), ("quantiles", (0.1, 0.5, 0.9))])
 def test_crps_of_other_levels_names_no_winner(compared, other):
     """Of right quantiles at .1 and .9 it is a sixth higher than that of the distribution that they are of."""

@@ -132,3 +132,13 @@ def test_columns_of_predictions_that_hold_no_numbers_or_are_inputs_are_told_as_t
         rows_in_frame(frame.assign(mu=["1", "2"]), said, split)
     with pytest.raises(SettingsError, match=r"column 'mu' of the frame is named as input, slice, key or target, too"):
         rows_in_frame(frame.assign(mu=1.0), said, split.model_copy(update={"input": ["x", "mu"]}))
+
+
+@pytest.mark.parametrize("gap", [[1.0, np.nan], [1.0, None], [], None])
+def test_a_row_whose_list_of_draws_has_a_gap_has_no_prediction_as_one_of_columns_has(gap: Any) -> None:
+    """The whole version failed."""
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": 0.0, "draws": [[1.0, 2.0], gap, [3.0, 4.0]]})
+    said = StoredPredictions.model_validate({"from": "frame", "family": "samples", "columns": {"values": "draws"}})
+    found = rows_in_frame(frame, said, of_features("frame", ["x"]))[""]
+    np.testing.assert_array_equal(found.predictive.draws, [[1.0, 2.0], [3.0, 4.0]])
+    assert found.rows["x"].tolist() == [1.0, 3.0]

@@ -183,8 +183,9 @@ DEFINITIONS: tuple[Metric, ...] = (
     Metric(
         "crps_mean", "CRPS",
         "Mean continuous ranked probability score, a proper score. Of predicted quantiles, the weighted mean of their "
-        "quantile losses that comes nearest to it; of bins, with our interpolation within them; of draws the fair one, "
-        "that of the distribution they are drawn from; of several targets the energy score.",
+        "quantile losses that comes nearest to it, which compares with that of the same levels; of bins, with our "
+        "interpolation within them; of draws the fair one, that of the distribution they are drawn from; of several "
+        "targets the energy score.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
         bounds=(0.0, math.inf), margin="5 % of skill", marginal=mean_marginal_crps,
         shown={"headlines": 7, "mlflow": 2, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},

@@ -278,3 +278,10 @@ def test_settings_of_quantiles_belong_to_quantiles_and_to_their_digest():
     given = {"family": "quantiles", "levels": LEVELS}
     assert PredictionSettings(**given).digested() != PredictionSettings(**given, tails="none").digested()
     assert "tails" not in PredictionSettings(family="normal").digested()
+
+
+def test_levels_in_percent_are_refused_with_their_shares() -> None:
+    with pytest.raises(ValueError, match=r"inside \(0, 1\); of percentages give the shares \[0.05, 0.5, 0.95\]"):
+        PredictionSettings(family="quantiles", levels=[5, 50, 95])
+    with pytest.raises(ValueError, match=r"levels: \[0.9, 0.1\] must increase strictly and lie inside \(0, 1\) "):
+        PredictionSettings(family="quantiles", levels=[0.9, 0.1])
