@@ -79,14 +79,14 @@ def rows_apart(pair: Pair) -> tuple[pd.DataFrame, Explored | None]:
     What is the rows' own is read of the second version, which has the same.
 
     Returns:
-        50 rows, the largest difference first, both ways; and the explored ones, None without a score of both.
+        50 rows, the largest difference first, both ways; and the explored ones, None without a score that compares.
     """
     first, second, valid = pair.first, pair.second, np.flatnonzero(pair.rows)
     apart = np.subtract(*pair.columns("cce"))
     most_apart = np.argsort(-np.abs(apart), kind="stable")[:LARGEST]
     most = valid[most_apart]
     largest: dict[str, Any] = {"row": most, "cce_difference": apart[most_apart]}
-    score = next((name for name in SCORES if name in pair), None)
+    score = next((name for name in SCORES if name in pair), None) if first.states_as(second) else None
     lead = np.empty(0) if score is None else np.subtract(*pair.columns(score))
     valid, lead = valid[: len(lead)][np.isfinite(lead)], lead[np.isfinite(lead)]
     chosen = _chosen(lead)

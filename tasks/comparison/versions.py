@@ -66,7 +66,7 @@ class PairedComparison:
         largest: the rows on which the two differ most in CCE, both ways, largest first.
         notes: what cannot be compared, why, and the remedy.
         refused: why nothing has an interval, where rows depend on each other in too few blocks; "" else.
-        explored: some of the rows with both predictions, and where the score differs; None without a common score.
+        explored: some of the rows with both predictions, and where the score differs; None without a score that compares.
         won: what the difference of CRPS owes to knowledge and to honesty; None where it is not known.
     """
 

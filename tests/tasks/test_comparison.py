@@ -205,7 +205,7 @@ def test_crps_of_other_levels_names_no_winner(compared, other):
     comparison = compare_versions([first, second], baseline="angle/3", resamples=200)
     pair = comparison.pairs["angle/1"]
     assert not {"crps_mean", "ece"} & pair.differences.keys()
-    assert pair.won is None
+    assert pair.won is pair.explored is None
     assert comparison.best == comparison.best_recalibrated == {}
     said = comparison_data(comparison)
     assert said.matrix["angle/1"]["crps_mean"].difference is None
