@@ -38,7 +38,7 @@ from congruence.tasks.comparison.explored import (
     who_won,
 )
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.scores.evaluation import SplitSummary, ranked
+from congruence.tasks.scores.evaluation import PROPER, SplitSummary, ranked
 from congruence.tasks.scores.metrics.registry import mean_columns, shown
 from congruence.tasks.sentences.calibration import significant
 
@@ -61,12 +61,12 @@ class PairedComparison:
 
     Attributes:
         rows: points valid in both; of stored predictions on other rows those of both together.
-        differences: by metric; ``cce_mean`` and ``cce_squared_mean`` where both evaluations can be compared in CCE.
+        differences: by metric, as far as both can be compared in it.
         points: points won and lost, for the metrics that are means over points.
         largest: the rows on which the two differ most in CCE, both ways, largest first.
         notes: what cannot be compared, why, and the remedy.
         refused: why nothing has an interval, where rows depend on each other in too few blocks; "" else.
-        explored: some of the rows with both predictions, and where the score differs; None without a score that compares.
+        explored: some of the rows with both predictions, and where their score differs; None without one that compares.
         won: what the difference of CRPS owes to knowledge and to honesty; None where it is not known.
     """
 
@@ -266,7 +266,11 @@ def compare_versions(
     if len(versions) < 2:
         raise InvalidInputError(f"versions: {len(versions)} to compare; name at least two evaluated versions")
     require_comparable(versions)
-    ordered = ranked(sorted(versions, key=lambda version: version.label), lambda version: version.metrics)
+    left_out = () if all(version.states_as(versions[0]) for version in versions) else PROPER
+    ordered = ranked(
+        sorted(versions, key=lambda version: version.label),
+        lambda version: {name: metric for name, metric in version.metrics.items() if name not in left_out},
+    )
     labels = [version.label for version in ordered]
     if len(set(labels)) != len(labels):
         raise InvalidInputError(f"versions: {', '.join(labels)} names one version twice")

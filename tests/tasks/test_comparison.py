@@ -206,6 +206,8 @@ def test_crps_of_other_levels_names_no_winner(compared, other):
     pair = comparison.pairs["angle/1"]
     assert not {"crps_mean", "ece"} & pair.differences.keys()
     assert pair.won is pair.explored is None
+    lowest = replace(second, metrics=second.metrics | {"crps_mean": MetricValue(0.0, 0.0, 0.0)})
+    assert compare_versions([first, lowest], resamples=50).baseline.label == "angle/1", "by CCE"
     assert comparison.best == comparison.best_recalibrated == {}
     said = comparison_data(comparison)
     assert said.matrix["angle/1"]["crps_mean"].difference is None
