@@ -23,9 +23,10 @@ from congruence.flows.operations.columns import (
     is_time,
     may_name_rows,
 )
+from congruence.tasks.contract.reading import columns_of_predictions
 from congruence.tasks.data.sources import first_rows
 from congruence.tasks.readers.base import UnreadableOutputError
-from congruence.tasks.readers.columns import called_as_moment, is_variance, numbered_draws, predicted_columns
+from congruence.tasks.readers.columns import called_as_moment, is_variance, numbered_draws
 from congruence.tasks.runtime.errors import SettingsError
 
 _OF_ERROR = 200  # letters in a comment; `congruence validate` says all
@@ -67,7 +68,7 @@ def write_evaluation(
     first = first_rows(data, SEEN_ROWS)
     if first.num_rows == 0:
         raise SettingsError(f"{data}: holds no rows; give at least one")
-    predicted = [] if model else predicted_columns([str(name) for name in first.column_names])
+    predicted = [] if model else columns_of_predictions([str(name) for name in first.column_names])
     if predicted or (targets is not None and not model):
         text = _of_stored(first, predicted, data, output, target, targets)
     else:

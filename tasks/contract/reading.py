@@ -212,6 +212,21 @@ def _is_left_out(name: str, settings: PredictionSettings, columns: Collection[st
     return name == "tail_share" and name not in settings.columns and name not in columns
 
 
+def columns_of_predictions(names: Sequence[str]) -> list[str]:
+    """Those of a table's columns whose names tell a distribution; none where no names do.
+
+    Raises:
+        ContractError: they are the quantiles of several models.
+    """
+    try:
+        return predicted_columns(list(names))
+    except UnreadableOutputError as error:
+        raise ContractError(
+            f"{str(error).partition(';')[0]}; put their rows below each other, with a column that says the version, or "
+            "name the columns of one in the file, under predictions: family: quantiles, levels, columns: {values: ...}"
+        ) from error
+
+
 def output_columns_among(settings: PredictionSettings, names: Sequence[str]) -> list[str]:
     """Those of ``names`` that hold the output, where a table has other columns as well.
 
@@ -219,7 +234,7 @@ def output_columns_among(settings: PredictionSettings, names: Sequence[str]) -> 
         ContractError: there is none for a parameter; or, of family "auto", names that do not tell a distribution.
     """
     if settings.family == AUTO:
-        spelled = predicted_columns(list(names))
+        spelled = columns_of_predictions(names)
         if spelled:
             return spelled
         raise ContractError(

@@ -24,7 +24,7 @@ from mlflow.exceptions import MlflowException
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractError
-from congruence.tasks.contract.reading import output_columns_among, read_distribution
+from congruence.tasks.contract.reading import columns_of_predictions, output_columns_among, read_distribution
 from congruence.tasks.contract.settings import AUTO, StoredPredictions
 from congruence.tasks.data.columns import first_text, no_numbers
 from congruence.tasks.data.locations import ContentDigest, combine, is_list, is_number, is_text
@@ -33,7 +33,6 @@ from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.stored import StoredPart, StoredTable, batches_of, read_stored, stored_in_frame
 from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries
 from congruence.tasks.models.registry import STORED, RegistryError, resolve
-from congruence.tasks.readers.columns import predicted_columns
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
@@ -135,7 +134,8 @@ def _prediction_columns(
                 why = no_numbers(kind, example(str(column)))
             raise SettingsError(f"predictions.columns.{parameter}: column {column!r} of {where} {why}")
     texts = [each.name for each in schema if each.name not in roles and is_text(each.type)]
-    if stored.family == AUTO and (spelled := [name for name in predicted_columns([*left, *texts]) if name in texts]):
+    named = columns_of_predictions([*left, *texts]) if stored.family == AUTO else []
+    if spelled := [name for name in named if name in texts]:
         why = no_numbers(schema.field(spelled[0]).type, example(spelled[0]))
         raise SettingsError(f"predictions: column {spelled[0]!r} of {where} {why}")
     try:

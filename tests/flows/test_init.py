@@ -19,7 +19,7 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.data.split import open_split
 from congruence.tasks.evaluate.stored import opened
-from congruence.tasks.runtime.errors import SettingsError, SplitError
+from congruence.tasks.runtime.errors import ContractError, SettingsError, SplitError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 ROWS = 64
@@ -294,6 +294,19 @@ def test_draws_and_a_prediction_with_its_spread_are_stored_predictions(
             in output.read_text()
         )
         np.testing.assert_array_equal(read.draws, pd.DataFrame(drawn)[names])
+
+
+def test_quantiles_of_several_models_in_a_row_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    """Forecasts of Nixtla's libraries ended with a traceback."""
+    names = [f"{model}-{end}-90" for model in ("NHITS", "ETS") for end in ("lo", "hi")]
+    data = frame(**dict.fromkeys(names, 1.0))
+    with pytest.raises(ContractError, match=r"\('ETS', 'NHITS'\); put their rows below each other"):
+        written(tmp_path, data, target="price")
+    output = written(tmp_path, frame(**{"q0.1": 0.0, "q0.9": 1.0}), target="price")
+    (said,) = [each.uri for each in load_settings(output).splits]
+    data.to_parquet(said, index=False)
+    with pytest.raises(ContractError, match="put their rows below each other"):
+        opened(load_settings(output))
 
 
 def test_columns_called_as_predictions_are_no_inputs_unless_a_model_asks_for_them(tmp_path: Path) -> None:
