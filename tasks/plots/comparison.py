@@ -338,9 +338,13 @@ def slices_figure(evaluation: Evaluation) -> Figure:
 
 
 def slice_readings(evaluation: Evaluation) -> tuple[dict[str, GroupReading], dict[str, float]]:
-    """What PIT values say of each slice of 30 rows or more, by slice column and value in two lines, and q-values."""
+    """What PIT values say of each slice of 30 rows or more, by slice column and value in two lines, and q-values.
+
+    Nothing of rows that depend on each other, for which intervals of independent rows are too short. Q-values of a
+    version that all tests together do not contradict are 1, as its page names no fault of a part.
+    """
     scores = evaluation.valid_scores
-    if "pit" not in scores:
+    if "pit" not in scores or evaluation.has_dependent_rows:
         return {}, {}
     groups: dict[str, Array] = {}
     for column in dict.fromkeys(evaluation.slices["slice"]):
@@ -349,7 +353,8 @@ def slice_readings(evaluation: Evaluation) -> tuple[dict[str, GroupReading], dic
             groups |= {f"{column}\n{value}": np.flatnonzero(codes == code) for code, value in enumerate(values)}
     large = {name: rows for name, rows in groups.items() if len(rows) >= FEWEST_ROWS}
     members = None if evaluation.predictive is None else evaluation.predictive.members
-    return group_readings(scores["pit"].to_numpy(float), large, members=members)
+    readings, q_values = group_readings(scores["pit"].to_numpy(float), large, members=members)
+    return readings, q_values if evaluation.verdict.is_wrong else dict.fromkeys(q_values, 1.0)
 
 
 def versions_figure(metrics: Mapping[str, Mapping[str, MetricValue]]) -> Figure:

@@ -77,17 +77,15 @@ def _calibration_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]
     line = "this version" + (f", ECE {ece}" if ece else "")
     title = f"Reliability of {label}"
     yield "reliability", figure_of(reliability_diagram(pit, weights=weights, label=line, title=title))
-    # The interpreter draws a distribution of many values: a curve through counts would show what they cannot be.
+    # The interpreter draws a distribution of many values: a curve through counts would show what they cannot be. Its
+    # test takes values as independent.
     is_count = evaluation.predictive is not None and evaluation.predictive.is_discrete
-    if evaluation.split.valid_rows >= FEWEST_INTERPRETED and not is_count:
+    is_interpreted = not is_count and not evaluation.has_dependent_rows
+    if evaluation.split.valid_rows >= FEWEST_INTERPRETED and is_interpreted:
         yield "pit_interpretation", pit_interpretation(interpret_pit(pit))
     else:
         title = f"PIT histogram of {label}"
         yield "pit_histogram", figure_of(pit_histogram(pit, weights=weights, title=title))
-
-
-def _are_dependent(evaluation: Evaluation) -> bool:
-    return not {DEPENDENT_BLOCKS, ROW_CORRELATION}.isdisjoint(evaluation.metrics)
 
 
 def _local_reliability(evaluation: Evaluation) -> Figure:

@@ -225,6 +225,11 @@ class Evaluation:
         reason = str(self.provenance.get("inference", {}).get("refused", ""))
         return verdict_of(self.metrics, rows=self.split.valid_rows, fault=fault, reason=reason)
 
+    @property
+    def has_dependent_rows(self) -> bool:
+        """Whether rows depend on each other, as their groups or times say or as was found."""
+        return not {DEPENDENT_BLOCKS, ROW_CORRELATION}.isdisjoint(self.metrics)
+
 
 def verdict_of(metrics: Mapping[str, MetricValue], *, rows: int = 0, fault: str = "", reason: str = "") -> Verdict:
     """The verdict by a version's metrics.

@@ -189,9 +189,11 @@ def _judged(
     wrong = with_inference(wrong, measurement.result.inference, correlation)
     if wrong is not None and wrong.p_value is not None:
         metrics[PLACES_P_VALUE] = MetricValue(wrong.p_value)
-    one = verdict_of(metrics).p_value
-    if one is not None:
-        metrics[P_VALUE] = MetricValue(one)
+    verdict = verdict_of(metrics)
+    if verdict.p_value is not None:
+        metrics[P_VALUE] = MetricValue(verdict.p_value)
+        if "cce_significant_share" in metrics and not verdict.is_wrong:
+            metrics["cce_significant_share"] = MetricValue(0.0)
     return None if wrong is None else wrong.noting(remarks(metrics, given))
 
 

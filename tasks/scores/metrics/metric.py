@@ -17,7 +17,11 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.kernel_calibration.estimators import asymptotic_test, pair_estimate
 from congruence.kernels.kernel_calibration.pairs import pair_terms
-from congruence.kernels.kernel_calibration.prediction_kernels import MaximumMeanDiscrepancy, Wasserstein
+from congruence.kernels.kernel_calibration.prediction_kernels import (
+    EqualPredictionsError,
+    MaximumMeanDiscrepancy,
+    Wasserstein,
+)
 from congruence.kernels.marginal_calibration import even_levels, has_total, poisson_deviances
 from congruence.kernels.resampling import mean_of
 from congruence.kernels.rng import stream
