@@ -42,7 +42,7 @@ _VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
 
 
 def _plain(name: Any) -> str:
-    """A name without what says that it is of a prediction, and levels as Python writes them: 10% of ``pred_10 %``."""
+    """A name without what says that it is of a prediction, and levels as Python writes them: 10% of "pred_10 %"."""
     return re.sub(r"(?<=\d),(?=\d)", ".", _SAYS_SO.sub("", str(name).strip(), count=1)).replace(" %", "%")
 
 
