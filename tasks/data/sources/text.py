@@ -9,11 +9,13 @@ import csv
 import io
 import json
 import re
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -157,6 +159,7 @@ def _join(left: str, right: str) -> str:
 
 _BLOCK = 2**23
 _MOST_FIELD = 2**24
+_LET_GO_S = 5.0
 _COMPRESSED = ("", ".gz", ".bz2", ".xz", ".zst")
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
@@ -209,18 +212,21 @@ def _texts(file: SourceFile, delimiter: str, header: list[str]) -> Iterator[pa.R
     convert = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
     read = pa.csv.ReadOptions(block_size=_BLOCK)
     with file.open(compression="infer") as opened:
-        stream = _UntilEnough(opened)
+        stream, is_let_go = _UntilEnough(opened), Event()
+        weakref.finalize(stream, is_let_go.set)
+        blocks: Iterable[pa.RecordBatch] = ()
         try:
             blocks = pa.csv.open_csv(stream, read, parse, convert)
-            try:
-                yield from blocks
-            finally:
-                stream.is_enough = True
-                with suppress(pa.ArrowInvalid):  # of a last row that is cut
-                    deque(blocks, maxlen=0)
+            yield from blocks
         except pa.ArrowInvalid as error:
             if "Empty CSV file" not in str(error) and "cannot infer number of columns" not in str(error):
                 raise _csv_fault(file, delimiter, header, error) from error
+        finally:
+            stream.is_enough = True
+            with suppress(pa.ArrowInvalid):  # of a last row that is cut
+                deque(blocks, maxlen=0)
+            del blocks, stream
+            is_let_go.wait(_LET_GO_S)  # Arrow's thread lets go of the file a moment after its last block
 
 
 class _UntilEnough(io.RawIOBase):
