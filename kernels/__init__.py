@@ -41,12 +41,11 @@ if TYPE_CHECKING:
     from congruence.kernels.engine.congruence_test import benjamini_hochberg as benjamini_hochberg
     from congruence.kernels.engine.landmarks import NearlyConstantKernelWarning as NearlyConstantKernelWarning
     from congruence.kernels.engine.measure import evaluate_protocol as evaluate_protocol
+    from congruence.kernels.engine.plan import multiscale_rbf as multiscale_rbf
+    from congruence.kernels.engine.plan import variance_gamma as variance_gamma
     from congruence.kernels.engine.results import CongruenceDifference as CongruenceDifference
     from congruence.kernels.engine.results import CongruenceResult as CongruenceResult
     from congruence.kernels.engine.results import ExpectedCongruence as ExpectedCongruence
-    from congruence.kernels.engine.targets import median_gamma as median_gamma
-    from congruence.kernels.engine.targets import multiscale_rbf as multiscale_rbf
-    from congruence.kernels.engine.targets import variance_gamma as variance_gamma
     from congruence.kernels.errors import BudgetError as BudgetError
     from congruence.kernels.errors import CongruenceError as CongruenceError
     from congruence.kernels.errors import ConvergenceError as ConvergenceError
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from congruence.kernels.kernel_functions import Linear as Linear
     from congruence.kernels.kernel_functions import Matern as Matern
     from congruence.kernels.kernel_functions import Polynomial as Polynomial
+    from congruence.kernels.kernel_functions import median_gamma as median_gamma
     from congruence.kernels.marginal_calibration import CountFrequencies as CountFrequencies
     from congruence.kernels.marginal_calibration import count_frequencies as count_frequencies
     from congruence.kernels.marginal_calibration import expected_calibration_error as expected_calibration_error

@@ -1,45 +1,173 @@
-"""Output features that finitely many points make: the counts of a table, nodes, and the errors of few vectors.
+"""Finite features psi of an output kernel: k_Y(y, y') = psi(y).psi(y') to a stated tolerance on a stated range.
 
-In a volume that is wide for the kernel no short list of features holds all targets and predictions. But n errors
-D_i = k_Y(y_i, .) - E k_Y(Y_i, .) span n directions, whatever the volume: normals, ensembles and their mixtures are
-weighted points and normals, so every <D_i, D_j> is a sum of kernel values and Gaussian integrals, and a factor L of the
-matrix of them makes the features psi(y) = L^-1 [<D_j, k_Y(y, .)>]_j, in which Delta_i . Delta_j = <D_i, D_j>.
+They turn the norm in the output RKHS into a Euclidean norm of r numbers (r = 15 to 60 for one RBF), so the error of a
+model is a difference first and a norm second: no cancellation, and never the root of a negative number.
+
+* Stationary kernels of one target: the spectral integral, see ``engine.targets``, which chooses among all of them.
+* The same between whole numbers: a table, and E psi(Y) is a sum of masses.
+* Polynomials of one target: monomials, and E psi(Y) are moments.
+* Vector targets, and kernels of another shape: nodes, by a pivoted Cholesky. Errors of few vectors are exact, see
+  ``error_features``.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.expectations import (
-    gaussian_expectation,
-    has_gaussian_expectation,
-    point_values,
-)
-from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.fourier import TAILS, FeatureMap, Missed, mass_outside, target_range
-from congruence.kernels.kernel_functions import Kernel, Matern
+from congruence.kernels.distributions.base import Distribution, mass_outside, target_range
+from congruence.kernels.distributions.expectations import coefficients
+from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.rng import stream
-from congruence.kernels.threads import map_on_threads
 
+TAIL = 1e-9
 FRESH_DRAWS = 8
 MAX_NODES = 1024
 NODE_TOLERANCE = 1e-9
 _SEEN = 4096  # values among which nodes are chosen, and at which features are checked
 _GRID = 1024
 _MEANS_CHECKED = 64  # rows
-MOST_ROWS = 2048
-BUDGET = 1e9  # operations of the Gram matrix of the errors: some seconds
-_FACTOR_TOLERANCE = 1e-11  # of the largest |D_i|^2 that a factor may miss of any row
-_MATERN_TERMS = 60  # Gaussian integrals in one of a Matern kernel
-_BLOCK_ENTRIES = 250_000  # a block and its scratch stay in a core's cache
-_OWN_ATOMS = 16
-_ROUNDING = 32.0 * float(np.finfo(np.float64).eps)
+_ROUNDING = 16.0 * float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Missed:
+    """What features leave out of the errors D_i = k_Y(y_i, .) - E k_Y(Y_i, .) of some rows.
+
+    The products <D_i, D_j> are off by at most sqrt(rows_i rows_j) + sqrt(outside_i) + sqrt(outside_j).
+
+    Attributes:
+        rows: of each row's squared norm, (n,).
+        outside: the square of what lies outside of the features' range, (n,).
+    """
+
+    rows: Array = field(repr=False)
+    outside: Array = field(repr=False)
+
+    def weighted(self, squares: Array) -> Missed:
+        """Returns what is missed of rows that count with weights ``squares``, (n,)."""
+        return Missed(squares * self.rows, squares**2 * self.outside)
+
+    def plus(self, other: Missed) -> Missed:
+        """Returns what is missed where two kernels' features stand side by side."""
+        return Missed(self.rows + other.rows, (np.sqrt(self.outside) + np.sqrt(other.outside)) ** 2)
+
+
+class FeatureMap(ABC):
+    """psi: targets -> R^r. ``error`` bounds |k(y, y') - psi(y).psi(y')| on the range it was built for."""
+
+    error: float
+    is_sampled: ClassVar[bool] = False
+    """Whether what is missed is read off draws rather than bounded."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Number of features r."""
+
+    @abstractmethod
+    def __call__(self, y: Any) -> Array:
+        """Returns psi(y_i), (n, r), in float64."""
+
+    def along(self, y: Any, directions: Array) -> Array:
+        """Returns psi(y_i) in the ``directions`` (r, d): (n, d), in float64."""
+        return np.asarray(self(y) @ directions)
+
+    def on_grid(self, low: float, step: float, count: int, directions: Array) -> Array:
+        """Returns psi at low + j step, j < ``count``, in the ``directions`` (r, d): (count, d), in float64."""
+        return self.along(low + step * np.arange(count), directions)
+
+    @abstractmethod
+    def expectation(self, distribution: Distribution) -> Array:
+        """Returns E psi(Y_i) for Y_i ~ distribution[i], (n, r), in float64."""
+
+    @abstractmethod
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
+        """Returns what psi(y_i) - E psi(Y_i) leaves out of the errors of targets y (n,) or (n, q)."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The interval of targets that the features were built for; everything where they have none."""
+        return -np.inf, np.inf
+
+
+@dataclass(frozen=True)
+class MonomialFeatures(FeatureMap):
+    """psi(y) = (a_q^(1/2) y^q)_q for k(y, y') = sum_q a_q (y y')^q; E psi(Y) are moments."""
+
+    weights: Array
+    error: float = field(repr=False)
+
+    @classmethod
+    def of(cls, polynomials: Sequence[Polynomial], y: Array) -> MonomialFeatures:
+        """Returns features of a sum of polynomial kernels, with the rounding at targets y."""
+        weights = np.zeros(1 + max(polynomial.degree for polynomial in polynomials))
+        for polynomial in polynomials:
+            weights[: polynomial.degree + 1] += coefficients(polynomial)
+        largest = float(np.max(np.abs(y), initial=0.0))
+        with np.errstate(over="ignore"):
+            return cls(weights, _ROUNDING * float(np.sum(weights * largest ** (2.0 * np.arange(len(weights))))))
+
+    @property
+    def _powers(self) -> Array:
+        return np.flatnonzero(self.weights)
+
+    @property
+    def rank(self) -> int:
+        return len(self._powers)
+
+    def __call__(self, y: Any) -> Array:
+        powers = self._powers
+        return np.asarray(np.sqrt(self.weights[powers]) * np.asarray(y, dtype=np.float64)[..., None] ** powers)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        powers = self._powers
+        return np.asarray(np.sqrt(self.weights[powers]) * distribution.raw_moments(int(powers[-1]))[:, powers])
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:  # noqa: ARG002
+        """See FeatureMap: rounding."""
+        return Missed(np.full(len(y), 4.0 * self.error), np.zeros(len(y)))
+
+
+@dataclass(frozen=True)
+class StackedFeatures(FeatureMap):
+    """The features of two kernels side by side: those of their sum."""
+
+    first: FeatureMap
+    second: FeatureMap
+
+    @property
+    def rank(self) -> int:
+        return self.first.rank + self.second.rank
+
+    @property
+    def error(self) -> float:  # type: ignore[override]
+        """See FeatureMap."""
+        return self.first.error + self.second.error
+
+    @property
+    def is_sampled(self) -> bool:  # type: ignore[override]
+        """See FeatureMap."""
+        return self.first.is_sampled or self.second.is_sampled
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return self.first.range
+
+    def __call__(self, y: Any) -> Array:
+        return np.concatenate([self.first(y), self.second(y)], axis=-1)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        return np.concatenate([self.first.expectation(distribution), self.second.expectation(distribution)], axis=-1)
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
+        return self.first.missed(y, distribution).plus(self.second.missed(y, distribution))
 
 
 def fresh_draws(distribution: Distribution) -> Array:
@@ -196,7 +324,7 @@ def node_features(kernel: Kernel, candidates: Array, tolerance: float) -> NodeFe
 
 def scalar_features(kernel: Kernel, y: Array, distribution: Distribution | None, tolerance: float) -> NodeFeatures:
     """Returns features of a kernel of another shape, with nodes at targets y (n,) and over the range of predictions."""
-    low, high = target_range(y, distribution, TAILS[0])
+    low, high = target_range(y, distribution, TAIL)
     distinct = np.unique(y)
     grid = 0.5 * (low + high) - 0.5 * (high - low) * np.cos(np.pi * (np.arange(_GRID) + 0.5) / _GRID)
     some = distinct if len(distinct) <= MAX_NODES else distinct[:: len(distinct) // MAX_NODES + 1]
@@ -227,195 +355,3 @@ def vector_features(kernel: Kernel, y: Array, distribution: Distribution | None,
 def _with_error(values: Array) -> float:
     """Returns the mean and two of its standard errors."""
     return float(np.mean(values)) + 2.0 * float(np.std(values)) / float(np.sqrt(len(values)))
-
-
-class Atoms(NamedTuple):
-    """C weighted components a row: points, or normals with independent components where they have a variance.
-
-    Attributes:
-        weights: (n, C).
-        loc: (n, C, q).
-        variance: (n, C, q); None of points.
-    """
-
-    weights: Array
-    loc: Array
-    variance: Array | None = None
-
-    def rows(self, some: Any) -> Atoms:
-        """Returns those of some rows."""
-        return Atoms(self.weights[some], self.loc[some], None if self.variance is None else self.variance[some])
-
-
-def error_features(kernel: Kernel, y: Array, predictive: Distribution) -> ErrorFeatures | None:
-    """Returns exact features for the errors of a few rows of vectors; None where there is no closed form, or no time.
-
-    Raises:
-        InvalidInputError: k_Y overflows.
-    """
-    atoms = mean_atoms(predictive) if len(y) <= MOST_ROWS else None
-    if atoms is None or not _is_affordable(kernel, y, atoms):
-        return None
-    # Distances of numbers far from the origin would lose their digits; kernels of products keep theirs.
-    center = np.median(y, axis=0) if kernel.is_stationary else np.zeros(y.shape[1])
-    whole = ErrorFeatures(kernel, center, [], np.empty((0, 0)), 0.0)
-    parts = _merged([*whole.points(y), *(part._replace(weights=-part.weights) for part in whole.centred(atoms))])
-    gram = _products(kernel, parts, parts)
-    if not np.isfinite(gram).all():
-        raise InvalidInputError(
-            "y: the output kernel overflows on these targets and predictions; rescale both to a spread near 1, or use "
-            "a stationary output kernel (RBF)"
-        )
-    largest = float(np.max(np.diagonal(gram)))
-    limit = max(_FACTOR_TOLERANCE * largest, float(np.finfo(np.float64).tiny))
-    factor, order, rank, status = scipy.linalg.lapack.dpstrf(gram.T, tol=limit, lower=1, overwrite_a=1)
-    rank = int(rank) if status > 0 else len(gram)
-    pivots = order[:rank].astype(np.intp) - 1
-    lower = np.ascontiguousarray(np.tril(factor[:rank, :rank]))
-    error = _ROUNDING * largest + (limit if rank < len(gram) else 0.0)
-    return replace(whole, errors=[part.rows(pivots) for part in parts], factor=lower, error=error)
-
-
-@dataclass(frozen=True)
-class ErrorFeatures(FeatureMap):
-    """psi(y) = L^-1 [<D_j, k_Y(y, .)>]_j of errors D_j with the Gram matrix L L'.
-
-    Attributes:
-        kernel: k_Y.
-        center: subtracted from targets and predictions, (q,).
-        errors: D_j, whose weights are signed.
-        factor: L, (r, r).
-        error: of <D_i, D_j>.
-    """
-
-    kernel: Kernel
-    center: Array = field(repr=False)
-    errors: list[Atoms] = field(repr=False)
-    factor: Array = field(repr=False)
-    error: float
-
-    @property
-    def rank(self) -> int:
-        return len(self.factor)
-
-    def __call__(self, y: Any) -> Array:
-        return self._coordinates(self.points(np.asarray(y, dtype=np.float64)))
-
-    def expectation(self, distribution: Distribution) -> Array:
-        """See FeatureMap: by the atoms of the distribution."""
-        return self._coordinates(self._atoms(distribution))
-
-    def squared_means(self, distribution: Distribution, means: Array) -> Array:  # noqa: ARG002
-        """See FeatureMap: errors span no means, whose norms are known in closed form."""
-        return _own_products(self.kernel, self._atoms(distribution))
-
-    def missed(self, y: Array, distribution: Distribution) -> Missed:
-        """See FeatureMap: |D_i|^2 - |Delta_i|^2."""
-        signed = [*self.points(y), *(part._replace(weights=-part.weights) for part in self._atoms(distribution))]
-        delta = self._coordinates(_merged(signed))
-        left = _own_products(self.kernel, _merged(signed)) - np.einsum("ij,ij->i", delta, delta)
-        return Missed(np.maximum(left, 0.0) + self.error, np.zeros(len(y)))
-
-    def points(self, y: Array) -> list[Atoms]:
-        """Returns targets y (n, q) as atoms."""
-        return [Atoms(np.ones((len(y), 1)), (y - self.center)[:, None])]
-
-    def centred(self, atoms: list[Atoms]) -> list[Atoms]:
-        """Returns atoms moved by the center."""
-        return [part._replace(loc=part.loc - self.center) for part in atoms]
-
-    def _atoms(self, distribution: Distribution) -> list[Atoms]:
-        atoms = mean_atoms(distribution)
-        assert atoms is not None
-        return _merged(self.centred(atoms))
-
-    def _coordinates(self, parts: list[Atoms]) -> Array:
-        products = _products(self.kernel, self.errors, parts)
-        return np.ascontiguousarray(scipy.linalg.solve_triangular(self.factor, products, lower=True).T)
-
-
-def mean_atoms(predictive: Distribution) -> list[Atoms] | None:
-    """Returns predictive distributions of vectors as weighted points and normals; None of others."""
-    if predictive.mixture is not None:
-        parts: list[Atoms] = []
-        for weights, component in zip(predictive.mixture[0].T, predictive.mixture[1], strict=True):
-            atoms = mean_atoms(component)
-            if atoms is None:
-                return None
-            parts += [part._replace(weights=weights[:, None] * part.weights) for part in atoms]
-        return parts
-    mean, scale, values = predictive.mean(), predictive.std(), predictive.draws
-    if values is None and not np.any(scale):
-        values = mean[:, None]
-    if values is not None:
-        return [Atoms(np.full(values.shape[:2], 1.0 / values.shape[1]), values)]
-    if predictive.whitened(mean) is None:
-        return None
-    return [Atoms(np.ones((len(mean), 1)), mean[:, None], scale[:, None] ** 2)]
-
-
-def _is_affordable(kernel: Kernel, y: Array, atoms: list[Atoms]) -> bool:
-    is_normal = any(part.variance is not None for part in atoms)
-    if is_normal and not has_gaussian_expectation(kernel):
-        return False
-    integrals = sum(_MATERN_TERMS if is_normal and isinstance(term, Matern) else 1 for term in kernel.terms)
-    per_row = 1 + sum(part.weights.shape[1] for part in atoms)
-    return bool(float(len(y) * per_row) ** 2 * integrals * y.shape[1] <= BUDGET)
-
-
-def _merged(parts: list[Atoms]) -> list[Atoms]:
-    """Returns all points in one part, and all normals in another."""
-    merged = []
-    for is_normal in (False, True):
-        some = [part for part in parts if (part.variance is not None) == is_normal]
-        if some:
-            weights = np.concatenate([part.weights for part in some], axis=1)
-            loc = np.concatenate([part.loc for part in some], axis=1)
-            variances = [part.variance for part in some if part.variance is not None]
-            merged.append(Atoms(weights, loc, np.concatenate(variances, axis=1) if variances else None))
-    return merged
-
-
-def _products(kernel: Kernel, left: list[Atoms], right: list[Atoms]) -> Array:
-    """Returns the inner products of n rows with m others, (n, m)."""
-    n, m = len(left[0].weights), len(right[0].weights)
-    per_pair = sum(part.weights.shape[1] for part in left) * sum(part.weights.shape[1] for part in right)
-    size, symmetric = np.sqrt(_BLOCK_ENTRIES / per_pair), left is right
-    result, columns = np.empty((n, m)), row_slices(m, size)
-
-    def fill(rows: slice) -> None:
-        own = [part.rows(rows) for part in left]
-        for others in columns:
-            if symmetric and others.start < rows.start:
-                continue
-            block = np.asarray(sum(_part_products(kernel, a, b.rows(others)) for a in own for b in right))
-            result[rows, others] = block
-            if symmetric:
-                result[others, rows] = block.T
-
-    map_on_threads(fill, row_slices(n, size))
-    return result
-
-
-def _part_products(kernel: Kernel, a: Atoms, b: Atoms) -> Array:
-    q = a.loc.shape[2]
-    loc, others = a.loc.reshape(-1, q), b.loc.reshape(-1, q)
-    if a.variance is None and b.variance is None:
-        values = point_values(kernel, loc, others)
-    else:
-        variance = np.zeros_like(loc) if a.variance is None else a.variance.reshape(-1, q)
-        other_variance = np.zeros_like(others) if b.variance is None else b.variance.reshape(-1, q)
-        values = gaussian_expectation(kernel, loc, variance, others, other_variance)
-    values = values.reshape(*a.weights.shape, *b.weights.shape)
-    return np.asarray(np.einsum("ijb,jb->ij", np.einsum("iajb,ia->ijb", values, a.weights), b.weights))
-
-
-def _own_products(kernel: Kernel, parts: list[Atoms]) -> Array:
-    """Returns the squared norm of each row, (n,), from blocks of a few rows: a call costs more than their waste."""
-    some = row_slices(len(parts[0].weights), _OWN_ATOMS // max(part.weights.shape[1] for part in parts))
-
-    def squares(rows: slice) -> Array:
-        own = [part.rows(rows) for part in parts]
-        return np.asarray(np.diagonal(np.asarray(sum(_part_products(kernel, a, b) for a in own for b in own))))
-
-    return np.concatenate([squares(rows) for rows in some])

@@ -18,8 +18,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from congruence.kernels.arrays import array_namespace
+from congruence.kernels.arrays import array_namespace, require_finite, to_numpy
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.rng import stream
 
 CENTER_ROWS = 1024
 NEAR = 1e-4  # of |x|^2 + |z|^2: squared distances below it are computed from differences where the kernel needs them
@@ -96,6 +97,20 @@ def _offset(x: Any) -> Any | None:
     shifted = rows - center.astype(np.float64)
     before, after = (xp.median(xp.einsum("ij,ij->i", points, points)) for points in (rows, shifted))
     return center if float(after) < 0.5 * float(before) else None
+
+
+def median_gamma(x: Any, *, pairs: int = 100_000, seed: int = 0) -> float:
+    """1 / (2 median^2) of the distances of up to ``pairs`` random pairs of rows (Gretton's median heuristic)."""
+    rows = to_numpy(as_columns(x)).astype(np.float64)
+    require_finite(rows, "x")
+    rng = stream(seed, "median distance")
+    first, second = rng.integers(len(rows), size=(2, pairs))
+    keep = first != second
+    distances = np.sum((rows[first[keep]] - rows[second[keep]]) ** 2, axis=1)
+    median = float(np.median(distances)) if len(distances) else 0.0
+    if not median > 0:
+        raise InvalidInputError("x: the median distance between rows is 0; give an explicit gamma")
+    return 1.0 / (2.0 * median)
 
 
 def _key(kernel: Kernel) -> str:

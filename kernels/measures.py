@@ -10,8 +10,9 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.congruence_test import CongruenceTest
+from congruence.kernels.engine.plan import output_kernel_or_marginal
 from congruence.kernels.engine.results import BoundKind, CongruenceResult
-from congruence.kernels.engine.targets import output_features, output_kernel_or_marginal
+from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.split import prepare

@@ -320,10 +320,13 @@ class Split:
                 raise InvalidInputError(
                     f"predictive: {what}{len(predictive)} distributions for {self.n} reference rows; give one per row"
                 )
-        protocol = replace(self.protocol, output_kernel=output_kernel, output_scale=output_scale, samples=samples)
+        if output_kernel is not None:
+            require_kernel(output_kernel, "output_kernel")
         held = HeldSplit(self.x, y, self.query, self.weights, self.dependence, self.systems)
         if samples is None:
-            return held.driver(protocol, versions, seed).measure(ask, self.accuracy)
+            ask = replace(ask, output_kernel=output_kernel, output_scale=output_scale)
+            return held.driver(self.protocol, versions, seed).measure(ask, self.accuracy)
+        protocol = replace(self.protocol, output_kernel=output_kernel, output_scale=output_scale, samples=samples)
         drawn = measure_held(held, protocol, versions, ask, self.accuracy, seed)
         return {name: replace(one, means=None, mean_squares=None) for name, one in drawn.items()}
 

@@ -429,6 +429,20 @@ def require_dimension(predictive: Distribution, targets: Array) -> None:
         )
 
 
+def target_range(y: Array, distribution: Distribution | None, tail: float) -> tuple[float, float]:
+    """Returns an interval with the targets and all but ``tail`` of the mass of every prediction on each side."""
+    low, high = float(np.min(y)), float(np.max(y))
+    if distribution is not None:
+        lower, upper = distribution.interval(tail)
+        low, high = min(low, lower), max(high, upper)
+    return low, high
+
+
+def mass_outside(distribution: Distribution, low: float, high: float) -> Array:
+    """Returns P(Y < low) + P(Y > high), (n,)."""
+    return np.maximum(distribution.cdf_left(low) + (1.0 - distribution.cdf(high)), 0.0)
+
+
 def _between(values: Any) -> str:
     """ "0.5", or "0.1 to 2.5"."""
     found = np.asarray(values, dtype=np.float64)

@@ -113,8 +113,8 @@ class Driver(Preparation):
         if found.kept:
             self.dependent |= blocks_of_versions(found, self.n, versions)
 
-    def system(self, landmarks: int, dtype: Any = None) -> System:
-        """Returns the system on so many landmarks.
+    def system(self, landmarks: int, dtype: Any = None, *, needs_targets: bool = False) -> System:
+        """Returns the system on so many landmarks; where targets are needed, with their residual variance.
 
         Warns:
             NearlyConstantKernelWarning: the input kernel hardly depends on its inputs.
@@ -130,7 +130,6 @@ class Driver(Preparation):
             )
         if dtype is None:
             dtype = self.dtype or (np.float64 if is_exact or self.n <= EXACT_ROWS else np.float32)
-        needs_targets = self.protocol.output_kernel is None and self.protocol.output_scale == "residual"
         key = (min(landmarks, self.n), np.dtype(dtype), needs_targets)
         if key not in self.systems:
             if is_exact:  # as large as all rows
@@ -148,13 +147,13 @@ class Driver(Preparation):
 
     def solve(self, ask: Ask, landmarks: int, write: Write, dtype: Any = None) -> Solved:
         """Returns right-hand sides and scores on so many landmarks."""
-        system, labels = self.system(landmarks, dtype), list(ask.versions)
-        plans = [each for name in labels for each in self._plans(system, name, ask)]
+        system = self.system(landmarks, dtype, needs_targets=ask.needs_residual)
+        knows_floor = system.inputs.is_exact and self.n * self.m <= EXACT_FLOOR_ENTRIES
+        plans = [each for name in ask.versions for each in self._plans(system, name, ask, knows_floor=knows_floor)]
         rows, at = system.residual_positions
         sums = self.run("right-hand sides", right_hand_sides_pass, system.inputs.of_leading(), plans, rows)
-        is_short = system.inputs.is_exact and self.n * self.m <= EXACT_FLOOR_ENTRIES
         with single_threaded_blas():  # of many short calls
-            inverse = system.inverse if is_short else None
+            inverse = system.inverse if knows_floor else None
             answers = [VersionAnswer.of(system, plan, sums[plan.label], inverse) for plan in plans]
         shown = evenly_spaced(self.m, POINTS if ask.band or ask.uncertainty else 0)
         asked = Asked(self.m, rows, at, shown)
@@ -175,7 +174,7 @@ class Driver(Preparation):
         if self.n <= accuracy.exact_rows:
             announce(f"{self.n:,} rows in {len(self.run.sizes)} blocks, exact")
             return self.solve(ask, self.n, write), "a short split, whose rows are all landmarks"
-        landmarks, tries = self._first_count(ask.versions, accuracy)
+        landmarks, tries = self._first_count(ask, accuracy)
         while True:
             announce(f"{self.n:,} rows in {len(self.run.sizes)} blocks, {landmarks:,} landmarks")
             solved = self.solve(ask, landmarks, write)
@@ -251,24 +250,24 @@ class Driver(Preparation):
             reason=reason,
         )
 
-    def _plans(self, system: System, name: str, ask: Ask) -> list[PlannedVersion]:
+    def _plans(self, system: System, name: str, ask: Ask, *, knows_floor: bool) -> list[PlannedVersion]:
         """Returns what is fixed of a version: once, or for each repeat of its draws."""
         known = self.dependent.get(name, FoundBlocks())
         if known.refused:
             ask = replace(ask, tested=False, band=False)
-        given = name, ask, self.protocol, system, self.seed, known.blocks
+        given = name, ask, system, self.seed, known.blocks
         try:
-            plan = self.look_at([name]).plan(*given)
+            plan = self.look_at([name]).plan(*given, knows_floor=knows_floor)
         except MissingTailError:
             ends = self.run("look", look_pass, [name], self.n, ALL_TAILS, True)[f"version {name}"]
             self.looks[f"version {name}"].largest |= ends.largest
-            plan = self.look_at([name]).plan(*given)
+            plan = self.look_at([name]).plan(*given, knows_floor=knows_floor)
         if ask.samples is None:
             return [plan]
         seen = self.look_at([name])
         return [seen.repeated(plan, ask.samples, repeat) for repeat in ask.repeats]
 
-    def _first_count(self, versions: Sequence[str], accuracy: Accuracy) -> tuple[int, list[tuple[int, float]]]:
+    def _first_count(self, ask: Ask, accuracy: Accuracy) -> tuple[int, list[tuple[int, float]]]:
         """Returns with how many landmarks to begin, and what fewer left on a sample of the rows.
 
         A try costs as much as an answer. What landmarks miss hangs on the spectrum of k_X over the inputs, hardly on
@@ -279,9 +278,9 @@ class Driver(Preparation):
         if not further or self.n < SPLITS_SAMPLED * SAMPLED or self.points is not None:
             return landmarks, tries
         positions = np.sort(stream(self.seed, "rows of a first try").choice(self.n, SAMPLED, replace=False))
-        rows = held(self.run("first try", whole_rows, list(versions), positions), versions)
+        rows = held(self.run("first try", whole_rows, list(ask.versions), positions), ask.versions)
         sample = Driver(LocalPasses(rows), self.protocol, self.seed, dtype=np.float32)
-        alone = Ask(versions, tested=False, band=False, uncertainty=False)
+        alone = replace(ask, tested=False, samples=None, band=False, uncertainty=False)
         while landmarks <= SAMPLED // 8:
             try:
                 worst = sample.solve(alone, landmarks, lambda *_: None).worst

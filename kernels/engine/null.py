@@ -35,7 +35,7 @@ from congruence.kernels.engine.results import CongruenceUncertainty, ExpectedCon
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.targets import output_features, placed_targets
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.fourier import FeatureMap
+from congruence.kernels.finite_features import FeatureMap
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.rng import row_choices, row_codes, row_uniforms, stream, sums_by_code, walsh_hadamard
 
@@ -76,15 +76,15 @@ class NullFeatures:
 
     @classmethod
     def of(
-        cls, features: FeatureMap, y: Array, predictive: Distribution, ends: tuple[float, float], *, is_discrete: bool
+        cls, features: FeatureMap, y: Array, predictive: Distribution, ends: tuple[float, float], reach: Any
     ) -> NullFeatures:
         """Returns the directions of ``features`` that hold the draws of the pilot rows.
 
         Args:
             features: psi.
             y, predictive: targets and predictive distributions of the pilot rows.
-            ends: between which all targets lie and all but a millionth of every prediction, for scalars.
-            is_discrete: whether predictions lie on whole numbers.
+            ends: between which all targets lie, for scalars.
+            reach: all predictions: ``interval`` says where all but a millionth of every one lies.
 
         Raises:
             InvalidInputError: psi overflows single precision.
@@ -92,10 +92,11 @@ class NullFeatures:
         directions = _leading_directions(features, y, predictive)
         if y.ndim == 2:
             return cls(features, directions)
-        low, high = max(ends[0], features.range[0]), min(ends[1], features.range[1])
-        if is_discrete:
+        (low, high), (least, largest) = reach.interval(TABLE_TAIL), features.range
+        low, high = max(min(low, ends[0]), least), min(max(high, ends[1]), largest)
+        if predictive.is_discrete:
             low, high = float(np.floor(low)), float(np.ceil(high))
-        step = 1.0 if is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
+        step = 1.0 if predictive.is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
         table = features.on_grid(low, step, int(np.ceil((high - low) / step)) + 2, directions)
         return cls(features, directions, table.astype(np.float32), low, step)
 
@@ -135,11 +136,7 @@ class NullFeatures:
 def features_of_split(y: Array, predictive: Distribution, kernel: Kernel) -> NullFeatures:
     """Returns psi of one model, where all n rows are here, of targets y (n,) or (n, q)."""
     features, pilot = drawn_features(kernel, y, predictive), evenly_spaced(len(y), PILOT_ROWS)
-    ends = (float(np.min(y)), float(np.max(y)))
-    if y.ndim == 1:
-        low, high = predictive.interval(TABLE_TAIL)
-        ends = min(low, ends[0]), max(high, ends[1])
-    return NullFeatures.of(features, y[pilot], predictive[pilot], ends, is_discrete=predictive.is_discrete)
+    return NullFeatures.of(features, y[pilot], predictive[pilot], (float(np.min(y)), float(np.max(y))), predictive)
 
 
 def drawn_features(kernel: Kernel, y: Array, predictive: Distribution) -> FeatureMap:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
@@ -35,24 +35,23 @@ from congruence.kernels.engine.null import (
 )
 from congruence.kernels.engine.system import System
 from congruence.kernels.engine.targets import (
+    TAILS,
     TargetErrors,
     features_of_errors,
-    gamma_of_variance,
-    kernel_at_scale,
     output_features,
     placed_targets,
     require_share,
-    scaled_rbf,
     target_errors,
-    variance_gamma,
 )
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.fourier import TAILS, FeatureMap
-from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale
+from congruence.kernels.finite_features import FeatureMap
+from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, Sum, require_kernel
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import row_signs
 
 PROBES = 16
+SCALES = 4
+FINEST = 1e-4  # of var(y): a residual variance below it is taken as this much
 ALL_TAILS = (1e-12, *TAILS)
 FIRST_TAILS = (1e-12, TABLE_TAIL)
 
@@ -72,6 +71,7 @@ class PlannedVersion:
         seed: of probes, signs and draws.
         blocks: of all rows of the split, where they depend on each other.
         is_uncertain: whether its standard errors are asked for.
+        is_probed: whether probes show its noise floor, and what the smoother keeps beyond its leading directions.
         simulated: what is drawn for the version; None where neither its test nor its band is asked for.
         samples: draws a row that stand for the version's distribution; None for exact kernel means.
         repeat: number of the repeat of such draws.
@@ -83,6 +83,7 @@ class PlannedVersion:
     seed: int
     blocks: DependentBlocks | None = field(default=None, repr=False)
     is_uncertain: bool = True
+    is_probed: bool = True
     simulated: SimulatedVersion | None = None
     samples: int | None = None
     repeat: int = 0
@@ -104,7 +105,12 @@ class PlannedVersion:
         return Samples(row_draws(predictive, positions, self.samples, self.seed, purpose))
 
     def probes(self, variance: Array, positions: Array) -> Array:
-        """Returns probes z (rows, 16) of variances v (rows,) of the noise floor, others for every repeat."""
+        """Returns probes z (rows, 16) of variances v (rows,) of the noise floor, others for every repeat.
+
+        None, (rows, 0), where nothing reads them.
+        """
+        if not self.is_probed:
+            return np.empty((len(variance), 0))
         signs = row_signs(positions, PROBES, self.seed, f"noise floor probes{self._use}").astype(np.float64)
         signs *= np.sqrt(variance)[:, None]
         return signs
@@ -217,6 +223,65 @@ class SeenVersion:
         return scaled_rbf(gamma) if scale == "multiscale" else RBF(gamma)
 
 
+def variance_gamma(values: Any) -> float:
+    """1 / (2 var), ddof 1 (for several columns: their summed variance): the papers' bandwidth for targets.
+
+    Raises:
+        InvalidInputError: fewer than two values, or constant ones.
+    """
+    targets = require_targets(values, "targets")
+    if len(targets) < 2:
+        raise InvalidInputError("targets: one row has no variance; give an explicit gamma or at least two rows")
+    flat = np.ravel(targets)
+    return gamma_of_variance(
+        float(np.sum(np.var(targets, axis=0, ddof=1))), len(targets), float(flat[np.argmax(np.abs(flat))])
+    )
+
+
+def gamma_of_variance(variance: float, n: int, farthest: float) -> float:
+    """1 / (2 var) of n targets of which ``farthest`` is the largest in size.
+
+    Raises:
+        InvalidInputError: constant targets.
+    """
+    # Values that differ by rounding alone are constant; a small spread far from the origin is a spread.
+    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * abs(farthest):
+        raise InvalidInputError(
+            f"targets: all {n} values are (almost) {farthest}, so gamma = 1/(2 var) is not defined; give an explicit "
+            "output kernel, or check the target column"
+        )
+    return 1.0 / (2.0 * variance)
+
+
+def multiscale_rbf(y: Array, scales: int = SCALES) -> Kernel:
+    """``scaled_rbf`` at var(y): at the papers' single bandwidth, errors below the spread of the targets go unseen."""
+    return scaled_rbf(variance_gamma(y), scales)
+
+
+def scaled_rbf(gamma: float, scales: int = SCALES) -> Kernel:
+    """The sum over k < ``scales`` of RBF kernels at gamma 4^k, each weighing the same."""
+    return Sum(tuple(RBF(gamma * 4.0**k) for k in range(scales)))
+
+
+def output_kernel_or_marginal(kernel: Kernel | None, y: Array) -> Kernel:
+    """Returns k_Y where it is given, else the papers': RBF with gamma = 1 / (2 var(y)), ddof 1.
+
+    Raises:
+        InvalidInputError: it is no kernel; or constant targets, or one row.
+    """
+    return RBF(variance_gamma(y)) if kernel is None else require_kernel(kernel, "output_kernel")
+
+
+def kernel_at_scale(scale: OutputScale, gamma: float, residual: float = 0.0) -> Kernel:
+    """Returns k_Y at a scale from gamma = 1 / (2 var y), and for ``residual`` the variance of y given x."""
+    if scale == "marginal":
+        return RBF(gamma)
+    if scale == "multiscale":
+        return scaled_rbf(gamma)
+    marginal = 1.0 / (2.0 * gamma)
+    return RBF(1.0 / (2.0 * float(np.clip(residual, FINEST * marginal, marginal))))
+
+
 def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale = "marginal") -> Kernel:
     """Returns k_Y at a protocol's scale as the model states it: a function of the predictions alone.
 
@@ -257,17 +322,16 @@ class SeenSplit:
         """Whether there is one target a row."""
         return np.ndim(self.targets.moments["targets"][1]) == 0
 
-    def output_kernel(self, protocol: EvaluationProtocol, system: System) -> Kernel:
-        """Returns k_Y of the protocol, its bandwidth read off all targets.
+    def output_kernel(self, ask: Ask, system: System) -> Kernel:
+        """Returns the k_Y that is asked for, its bandwidth read off all targets.
 
         Raises:
             InvalidInputError: constant targets.
         """
-        if protocol.output_kernel is not None:
-            return protocol.output_kernel
-        scale = protocol.output_scale
-        residual = system.residual_variance(*self.targets.moments["targets"]) if scale == "residual" else 0.0
-        return kernel_at_scale(scale, self.marginal_gamma(), residual)
+        if ask.output_kernel is not None:
+            return ask.output_kernel
+        residual = system.residual_variance(*self.targets.moments["targets"]) if ask.needs_residual else 0.0
+        return kernel_at_scale(ask.output_scale, self.marginal_gamma(), residual)
 
     def marginal_gamma(self) -> float:
         """Returns 1 / (2 var) of all targets.
@@ -281,21 +345,19 @@ class SeenSplit:
         self,
         name: str,
         ask: Ask,
-        protocol: EvaluationProtocol,
         system: System,
         seed: int,
         blocks: DependentBlocks | None,
+        *,
+        knows_floor: bool,
     ) -> PlannedVersion:
-        """Returns what is fixed of a version.
-
-        Args:
-            protocol: whose k_Y is that of the CCE; where it names none, the test's is the version's own.
+        """Returns what is fixed of a version; ``knows_floor``: whether its noise floor is known without probes.
 
         Raises:
             BudgetError: k_Y needs too many features on the range of the targets.
             MissingTailError: look for ``ALL_TAILS``.
         """
-        kernel, version, y = self.output_kernel(protocol, system), self._version(name), self._pilot_targets
+        kernel, version, y = self.output_kernel(ask, system), self._version(name), self._pilot_targets
         features = self._features(kernel, version)
         if y.ndim == 2 and features.is_sampled:
             error = target_errors(y, version.pilot, kernel, features=features)
@@ -304,17 +366,18 @@ class SeenSplit:
             require_share(missed, missed + float(np.sum(error.delta**2)), self.n, features.rank)
         simulated, draws_band = None, ask.band and blocks is None  # of blocks, the band is that of their residuals
         if ask.tested or draws_band:
-            given = version, protocol.output_scale, {} if y.ndim == 2 else {kernel: features}
+            given = version, ask.output_scale, {} if y.ndim == 2 else {kernel: features}
             simulated = SimulatedVersion(
                 self._null_features(kernel, *given) if draws_band else None,
-                self._null_features(protocol.output_kernel, *given) if ask.tested else None,
+                self._null_features(ask.output_kernel, *given) if ask.tested else None,
                 null_draw_count(self.n, ask.draws) if ask.tested else 0,
                 tested_directions(system.inputs.filters, self.n),
                 seed,
                 blocks,
             )
         is_uncertain = ask.uncertainty or (ask.band and not draws_band)
-        return PlannedVersion(name, kernel, features, seed, blocks, is_uncertain, simulated)
+        is_probed = is_uncertain or not knows_floor
+        return PlannedVersion(name, kernel, features, seed, blocks, is_uncertain, is_probed, simulated)
 
     def repeated(self, plan: PlannedVersion, samples: int, repeat: int) -> PlannedVersion:
         """Returns the plan of a repeat in which so many draws a row stand for the version's distribution."""
@@ -342,7 +405,7 @@ class SeenSplit:
         self, kernel: Kernel | None, version: SeenVersion, scale: OutputScale, known: dict[Kernel, FeatureMap]
     ) -> NullFeatures:
         """Returns psi of simulated targets, by ``kernel`` or the version's own at ``scale``."""
-        y, pilot, ends = self._pilot_targets, version.pilot, self.ends
+        y, pilot = self._pilot_targets, version.pilot
 
         def drawn(own: Kernel) -> FeatureMap:
             return drawn_features(own, y, pilot) if y.ndim == 2 else self._features(own, version)
@@ -355,10 +418,7 @@ class SeenSplit:
                 raise
             # Targets a thousand bandwidths from all predictions: no draw of the model gets there: the level is safe.
             features = drawn(RBF(self.marginal_gamma()))
-        if y.ndim == 1:
-            low, high = version.interval(TABLE_TAIL)
-            ends = min(low, ends[0]), max(high, ends[1])
-        return NullFeatures.of(features, y, pilot, ends, is_discrete=pilot.is_discrete)
+        return NullFeatures.of(features, y, pilot, self.ends, version)
 
 
 @dataclass(frozen=True)
@@ -371,6 +431,9 @@ class Ask:
         draws: of it; see ``null_draw_count``.
         samples: draws a row that stand for a version's distribution; None for exact kernel means.
         repeats: numbers of the repeats of such draws.
+        output_kernel: k_Y of CCE and test; None for RBF kernels at ``output_scale``, where the test's bandwidth is the
+            version's own.
+        output_scale: of these, see ``EvaluationProtocol``.
         band: with the mean CCE that a true version would have.
         uncertainty: with standard errors, and what each reference row contributes.
     """
@@ -380,5 +443,16 @@ class Ask:
     draws: int | None = None
     samples: int | None = None
     repeats: Sequence[int] = (0,)
+    output_kernel: Kernel | None = None
+    output_scale: OutputScale = "marginal"
     band: bool = True
     uncertainty: bool = True
+
+    def under(self, protocol: EvaluationProtocol) -> Ask:
+        """Returns the same with the k_Y of a protocol."""
+        return replace(self, output_kernel=protocol.output_kernel, output_scale=protocol.output_scale)
+
+    @property
+    def needs_residual(self) -> bool:
+        """Whether the bandwidth is that of targets given their inputs."""
+        return self.output_kernel is None and self.output_scale == "residual"

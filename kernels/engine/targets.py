@@ -1,192 +1,251 @@
-"""The target side of congruence: Delta_i = psi(y_i) - E psi(Y_i) with Y_i ~ f(x_i), its variance, and k_Y itself.
+"""The target side of congruence: Delta_i = psi(y_i) - E psi(Y_i) with Y_i ~ f(x_i), and its variance.
 
 Everything about a model is in Delta (n, r); everything about the inputs is in the system. The kernel calibration error
 reads the same Delta.
 
-Bandwidths are read off targets: the papers', and several at once; or the model states them.
+psi of a stationary kernel of one target is its spectral integral by the trapezoid rule: E psi(Y) of *any* family is its
+characteristic function at fixed frequencies. RBF kernels need few of them; Matern and Laplacian kernels have slow
+spectra, and are met to 1e-8 to 1e-2, as far as 1,024 frequencies go. Other kernels have other features, see
+``finite_features``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_finite, require_targets, row_slices, to_numpy
+from congruence.kernels.arrays import Array, require_targets, row_slices, waves
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.base import require_dimension
-from congruence.kernels.distributions.expectations import coefficients
+from congruence.kernels.distributions.base import mass_outside, require_dimension, target_range
+from congruence.kernels.error_features import ErrorFeatures, error_features
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.finite_features import count_features, error_features, scalar_features, vector_features
-from congruence.kernels.fourier import (
-    SMALLEST_TAIL,
-    TAILS,
-    TOLERANCE,
-    Density,
+from congruence.kernels.finite_features import (
+    TAIL,
     FeatureMap,
     Missed,
-    fourier_features,
-    fourier_range,
-    target_range,
+    MonomialFeatures,
+    StackedFeatures,
+    count_features,
+    scalar_features,
+    vector_features,
 )
-from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, Polynomial, Sum, as_columns, require_kernel
-from congruence.kernels.rng import row_uniforms, stream
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial, Sum
+from congruence.kernels.rng import row_uniforms
 from congruence.kernels.threads import map_on_threads
 
-FINEST = 1e-4  # of var(y): a residual variance below it is taken as this much
-_CHUNK_ROWS = 4096
+TOLERANCE = 1e-12
+# Tolerances that kernels with a slow spectrum are met to, with the tails that are left out: what is short goes first.
+ROUGH_SHORT = ((1e-8, 1e-9), (1e-6, 1e-6), (1e-5, 1e-6), (1e-4, 1e-4))
+ROUGH = ((1e-4, 1e-4), (1e-3, 1e-3), (3e-3, 1e-3), (1e-2, 1e-3), (3e-2, 1e-3))
+MAX_FREQUENCIES = 1024
+SHORT = 256  # frequencies that cost next to nothing
+SMALLEST_TAIL = 1e-12
+TAILS = (TAIL, 1e-6, 1e-4, 1e-3)
 MOST_COUNTS = 512
 REFUSED_SHARE = 0.05  # of the squared errors that features may miss
-_ROUNDING = 16.0 * float(np.finfo(np.float64).eps)
-SCALES = 4
+_CHUNK_ROWS = 4096
 
 
-def variance_gamma(values: Any) -> float:
-    """1 / (2 var), ddof 1 (for several columns: their summed variance): the papers' bandwidth for targets.
+class Density(NamedTuple):
+    """The spectral density of a stationary kernel of one target: of an RBF, or of Matern 1/2, 3/2, 5/2.
 
-    Raises:
-        InvalidInputError: fewer than two values, or constant ones.
+    Attributes:
+        scale: gamma of an RBF; the rate a of exp(-a r) times a polynomial of a r.
+        nu: the Matern smoothness; infinite for an RBF.
     """
-    targets = require_targets(values, "targets")
-    if len(targets) < 2:
-        raise InvalidInputError("targets: one row has no variance; give an explicit gamma or at least two rows")
-    flat = np.ravel(targets)
-    return gamma_of_variance(
-        float(np.sum(np.var(targets, axis=0, ddof=1))), len(targets), float(flat[np.argmax(np.abs(flat))])
-    )
 
-
-def gamma_of_variance(variance: float, n: int, farthest: float) -> float:
-    """1 / (2 var) of n targets of which ``farthest`` is the largest in size.
-
-    Raises:
-        InvalidInputError: constant targets.
-    """
-    # Values that differ by rounding alone are constant; a small spread far from the origin is a spread.
-    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * abs(farthest):
-        raise InvalidInputError(
-            f"targets: all {n} values are (almost) {farthest}, so gamma = 1/(2 var) is not defined; give an explicit "
-            "output kernel, or check the target column"
-        )
-    return 1.0 / (2.0 * variance)
-
-
-def median_gamma(x: Any, *, pairs: int = 100_000, seed: int = 0) -> float:
-    """1 / (2 median^2) of the distances of up to ``pairs`` random pairs of rows (Gretton's median heuristic)."""
-    rows = to_numpy(as_columns(x)).astype(np.float64)
-    require_finite(rows, "x")
-    rng = stream(seed, "median distance")
-    first, second = rng.integers(len(rows), size=(2, pairs))
-    keep = first != second
-    distances = np.sum((rows[first[keep]] - rows[second[keep]]) ** 2, axis=1)
-    median = float(np.median(distances)) if len(distances) else 0.0
-    if not median > 0:
-        raise InvalidInputError("x: the median distance between rows is 0; give an explicit gamma")
-    return 1.0 / (2.0 * median)
-
-
-def multiscale_rbf(y: Array, scales: int = SCALES) -> Kernel:
-    """``scaled_rbf`` at var(y): at the papers' single bandwidth, errors below the spread of the targets go unseen."""
-    return scaled_rbf(variance_gamma(y), scales)
-
-
-def scaled_rbf(gamma: float, scales: int = SCALES) -> Kernel:
-    """The sum over k < ``scales`` of RBF kernels at gamma 4^k, each weighing the same."""
-    return Sum(tuple(RBF(gamma * 4.0**k) for k in range(scales)))
-
-
-def output_kernel_or_marginal(kernel: Kernel | None, y: Array) -> Kernel:
-    """Returns k_Y where it is given, else the papers': RBF with gamma = 1 / (2 var(y)), ddof 1.
-
-    Raises:
-        InvalidInputError: it is no kernel; or constant targets, or one row.
-    """
-    return RBF(variance_gamma(y)) if kernel is None else require_kernel(kernel, "output_kernel")
-
-
-def kernel_at_scale(scale: OutputScale, gamma: float, residual: float = 0.0) -> Kernel:
-    """Returns k_Y at a scale from gamma = 1 / (2 var y), and for ``residual`` the variance of y given x."""
-    if scale == "marginal":
-        return RBF(gamma)
-    if scale == "multiscale":
-        return scaled_rbf(gamma)
-    marginal = 1.0 / (2.0 * gamma)
-    return RBF(1.0 / (2.0 * float(np.clip(residual, FINEST * marginal, marginal))))
-
-
-@dataclass(frozen=True)
-class MonomialFeatures(FeatureMap):
-    """psi(y) = (a_q^(1/2) y^q)_q for k(y, y') = sum_q a_q (y y')^q; E psi(Y) are moments."""
-
-    weights: Array
-    error: float = field(repr=False)
+    scale: float
+    nu: float
 
     @classmethod
-    def of(cls, polynomials: Sequence[Polynomial], y: Array) -> MonomialFeatures:
-        """Returns features of a sum of polynomial kernels, with the rounding at targets y."""
-        weights = np.zeros(1 + max(polynomial.degree for polynomial in polynomials))
-        for polynomial in polynomials:
-            weights[: polynomial.degree + 1] += coefficients(polynomial)
-        largest = float(np.max(np.abs(y), initial=0.0))
-        with np.errstate(over="ignore"):
-            return cls(weights, _ROUNDING * float(np.sum(weights * largest ** (2.0 * np.arange(len(weights))))))
+    def of(cls, term: Kernel) -> Density | None:
+        """Returns that of a kernel that is no sum; None where it has none that is known."""
+        if isinstance(term, RBF):
+            return cls(term.gamma, math.inf)
+        if isinstance(term, Laplacian):
+            return cls(term.gamma, 0.5)
+        if isinstance(term, Matern):
+            return cls(math.sqrt(2.0 * term.nu) / term.length_scale, term.nu)
+        return None
 
     @property
-    def _powers(self) -> Array:
-        return np.flatnonzero(self.weights)
+    def is_rough(self) -> bool:
+        """Whether it falls as a power of the frequency."""
+        return math.isfinite(self.nu)
 
     @property
-    def rank(self) -> int:
-        return len(self._powers)
+    def _constant(self) -> float:
+        return math.gamma(self.nu + 0.5) / (math.sqrt(math.pi) * math.gamma(self.nu))
 
-    def __call__(self, y: Any) -> Array:
-        powers = self._powers
-        return np.asarray(np.sqrt(self.weights[powers]) * np.asarray(y, dtype=np.float64)[..., None] ** powers)
+    def at(self, frequencies: Array) -> Array:
+        """Returns the density at frequencies (m,), of total mass 1 over the line."""
+        if not self.is_rough:
+            return np.asarray(np.exp(-(frequencies**2) / (4.0 * self.scale)) / np.sqrt(4.0 * np.pi * self.scale))
+        relative = 1.0 + (frequencies / self.scale) ** 2
+        return np.asarray(self._constant / self.scale * relative ** -(self.nu + 0.5))
 
-    def expectation(self, distribution: Distribution) -> Array:
-        powers = self._powers
-        return np.asarray(np.sqrt(self.weights[powers]) * distribution.raw_moments(int(powers[-1]))[:, powers])
+    def reach(self, tolerance: float) -> float:
+        """Returns the distance beyond which the kernel has died out."""
+        digits = math.log(4.0 / tolerance)
+        if not self.is_rough:
+            return math.sqrt(digits / self.scale)
+        return (digits + 2.0 * (self.nu - 0.5) * math.log1p(digits)) / self.scale
 
-    def missed(self, y: Array, distribution: Distribution) -> Missed:  # noqa: ARG002
-        """See FeatureMap: rounding."""
-        return Missed(np.full(len(y), 4.0 * self.error), np.zeros(len(y)))
+    def cutoff(self, tolerance: float) -> float:
+        """Returns the frequency beyond which there is next to no density."""
+        if not self.is_rough:
+            return math.sqrt(4.0 * self.scale * math.log(4.0 / tolerance))
+        return float(self.scale * (self._constant / (self.nu * tolerance)) ** (1.0 / (2.0 * self.nu)))
+
+
+def _frequencies(terms: Sequence[Density], low: float, high: float, tolerance: float) -> tuple[float, int]:
+    """Returns the step of the trapezoid rule on [low, high], and how many frequencies it needs."""
+    reach = max(term.reach(tolerance) for term in terms)
+    step = 2.0 * math.pi / (high - low + reach)  # the rule makes k periodic: the images stay ``reach`` away
+    return step, int(min(math.ceil(max(term.cutoff(tolerance) for term in terms) / step) + 1, 2**31))
+
+
+def fourier_range(
+    terms: Sequence[Density], y: Array, distribution: Distribution | None, tolerance: float
+) -> tuple[float, float, float]:
+    """Returns a range and a tolerance that 1,024 frequencies serve."""
+    ladder = [(tolerance, SMALLEST_TAIL, SHORT), *((tolerance, tail, MAX_FREQUENCIES) for tail in TAILS)]
+    if any(term.is_rough for term in terms):
+        ladder = [(*pair, SHORT) for pair in ROUGH_SHORT] + [(*pair, MAX_FREQUENCIES) for pair in ROUGH]
+    for wanted, tail, most in ladder:
+        low, high = target_range(y, distribution, tail)
+        if _frequencies(terms, low, high, wanted)[1] <= most:
+            return low, high, wanted
+    inner, outer = target_range(y, None, 0.0), (low, high)
+    if _frequencies(terms, *inner, wanted)[1] > MAX_FREQUENCIES:
+        raise BudgetError(
+            f"the output kernel needs more than {2 * MAX_FREQUENCIES} features to cover targets from {inner[0]:.6g} to "
+            f"{inner[1]:.6g}: its bandwidth is far below that range. Use a wider output kernel, or check the targets "
+            "for outliers"
+        )
+    share = 1.0
+    while _frequencies(terms, low, high, wanted)[1] > MAX_FREQUENCIES:
+        share *= 0.7
+        low, high = inner[0] - share * (inner[0] - outer[0]), inner[1] + share * (outer[1] - inner[1])
+    return low, high, wanted
 
 
 @dataclass(frozen=True)
-class StackedFeatures(FeatureMap):
-    """The features of two kernels side by side: those of their sum."""
+class FourierFeatures(FeatureMap):
+    """psi(y) = [a_j cos(w_j (y - c)), a_j sin(w_j (y - c))]_j P on [low, high], c its middle.
 
-    first: FeatureMap
-    second: FeatureMap
+    ``projection`` P (2m, r) has orthonormal columns: it drops the directions that the kernel does not use on the
+    interval, which leaves the numerical rank of the kernel there.
+    """
+
+    frequencies: Array = field(repr=False)
+    amplitudes: Array = field(repr=False)
+    low: float
+    high: float
+    error: float
+    projection: Array = field(repr=False)
 
     @property
     def rank(self) -> int:
-        return self.first.rank + self.second.rank
-
-    @property
-    def error(self) -> float:  # type: ignore[override]
-        """See FeatureMap."""
-        return self.first.error + self.second.error
-
-    @property
-    def is_sampled(self) -> bool:  # type: ignore[override]
-        """See FeatureMap."""
-        return self.first.is_sampled or self.second.is_sampled
+        return int(self.projection.shape[1])
 
     @property
     def range(self) -> tuple[float, float]:
-        return self.first.range
+        return self.low, self.high
+
+    @property
+    def center(self) -> float:
+        """c."""
+        return (self.low + self.high) / 2
 
     def __call__(self, y: Any) -> Array:
-        return np.concatenate([self.first(y), self.second(y)], axis=-1)
+        return self._project(waves(np.asarray(y, dtype=np.float64) - self.center, self.frequencies))
+
+    def along(self, y: Any, directions: Array) -> Array:
+        return replace(self, projection=self.projection @ directions)(y)  # one product instead of two
+
+    def on_grid(self, low: float, step: float, count: int, directions: Array) -> Array:
+        """See FeatureMap: a wave at a + b is that at a times that at b, so a few hundred of them make all."""
+        inner = math.isqrt(count - 1) + 1
+        starts, within = low - self.center + step * inner * np.arange(-(-count // inner)), step * np.arange(inner)
+        cosines, sines = np.split(self.projection @ directions, 2)
+        of_directions = np.ascontiguousarray((cosines + 1j * sines).T) * self.amplitudes
+        turned = waves(-starts, self.frequencies)[:, None] * of_directions
+        found = turned.view(np.float64) @ waves(within, self.frequencies).view(np.float64).T
+        return np.asarray(found.transpose(0, 2, 1).reshape(-1, directions.shape[1])[:count])
 
     def expectation(self, distribution: Distribution) -> Array:
-        return np.concatenate([self.first.expectation(distribution), self.second.expectation(distribution)], axis=-1)
+        """See FeatureMap: E exp(iwY) is the family's characteristic function."""
+        centred = distribution.translated(-self.center)
+        if centred is None:
+            turn = np.exp(-1j * self.frequencies * self.center)
+            wave = distribution.characteristic_function(self.frequencies) * turn
+        else:
+            wave = centred.characteristic_function(self.frequencies)
+        return self._project(wave)
 
     def missed(self, y: Array, distribution: Distribution) -> Missed:
-        return self.first.missed(y, distribution).plus(self.second.missed(y, distribution))
+        """See FeatureMap: with a mass p_i outside, where k is off by at most its maximum, 2 k p_i is missed."""
+        outside = mass_outside(distribution, self.low, self.high) + ((y < self.low) | (y > self.high))
+        outside = np.where(outside < 1e-15, 0.0, outside)
+        error = self.error
+        if distribution[:1].translated(0.0) is None:
+            # exp(i w Y) and exp(-i w c) are rounded on their own, in phases far from the origin.
+            error += 2.0 * np.finfo(np.float64).eps * float(self.frequencies[-1]) * max(abs(self.low), abs(self.high))
+        maximum = float(np.sum(self.amplitudes**2))
+        return Missed(np.full(len(y), 4.0 * error), (2.0 * maximum * outside) ** 2)
+
+    def _project(self, wave: Array) -> Array:
+        """Cosines and sines stand beside each other in memory, as P's rows do here: one product, and no copies."""
+        halves = self.projection.reshape(2, len(self.frequencies), -1) * self.amplitudes[:, None]
+        rows = halves.transpose(1, 0, 2).reshape(2 * len(self.frequencies), -1)
+        return np.asarray(np.ascontiguousarray(wave, dtype=np.complex128).view(np.float64) @ rows)
+
+
+@lru_cache(maxsize=4)
+def fourier_features(terms: tuple[Density, ...], low: float, high: float, tolerance: float) -> FourierFeatures:
+    """Returns features on [low, high] in the directions that the kernel uses there; the last few are kept at hand."""
+    step, count = _frequencies(terms, low, high, tolerance)
+    frequencies = step * np.arange(count)
+    weights = 2.0 * step * np.sum([term.at(frequencies) for term in terms], axis=0)  # folded onto positive frequencies
+    weights[0] /= 2.0
+    nothing = np.empty((2 * count, 0))
+    whole = FourierFeatures(frequencies, np.sqrt(weights), low, high, tolerance * len(terms), nothing)
+    # Around the middle cosines are even and sines odd: of either, half of the range says all.
+    phase = np.multiply.outer(np.linspace(0.0, (high - low) / 2.0, 2 * count if high > low else 1), frequencies)
+    # The least directions hang on the last digits: sines and cosines, not products of them.
+    values = [np.cos(phase) * whole.amplitudes, np.sin(phase) * whole.amplitudes]
+    spectra = [np.linalg.eigh(2.0 * (part.T @ part)) for part in values]
+    directions, lost = _used(values, spectra, tolerance)
+    projection = np.zeros((2 * count, len(directions)))
+    for place, (_, axes) in enumerate(spectra):
+        own = directions // count == place
+        projection[place * count : (place + 1) * count, own] = axes[:, directions[own] % count]
+    return replace(whole, error=whole.error + lost, projection=projection)
+
+
+def _used(values: Sequence[Array], spectra: Sequence[tuple[Array, Array]], tolerance: float) -> tuple[Array, float]:
+    """Returns the numbers of the directions that are used, the first ones first, and what the others hold."""
+    energy = np.concatenate([each for each, _ in spectra])
+    order = np.argsort(energy)
+    dropped, kept = np.cumsum(np.maximum(energy[order], 0.0)), energy[order] > tolerance / 10.0
+    if tolerance > 1e-10:  # what is dropped at a point, rather than in the sum over the grid
+        points, count = values[0].shape
+        kept = dropped > 0.3 * points * tolerance  # for then it is beyond a tenth of it in the mean over the points
+        least = order[~kept]
+        squares = np.empty((points, len(least)))
+        for place, (part, (_, axes)) in enumerate(zip(values, spectra, strict=True)):
+            own = least // count == place
+            squares[:, own] = (part @ axes[:, least[own] % count]) ** 2
+        dropped = np.max(np.cumsum(squares, axis=1), axis=0)
+        kept[~kept] = dropped > tolerance / 10.0
+    missed = np.count_nonzero(~kept)
+    return order[missed:][::-1], float(dropped[missed - 1]) if missed else 0.0
 
 
 def few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
@@ -324,7 +383,11 @@ def target_errors(
     def fill(rows: slice) -> None:
         mean = features.expectation(predictive[rows])
         delta[rows] = features(y[rows]) - mean
-        squared_means[rows] = features.squared_means(predictive[rows], mean)
+        squared_means[rows] = (
+            features.squared_means(predictive[rows])  # errors span no means
+            if isinstance(features, ErrorFeatures)
+            else np.einsum("ij,ij->i", mean, mean)
+        )
 
     with np.errstate(over="ignore", invalid="ignore"):
         map_on_threads(fill, row_slices(len(y), _CHUNK_ROWS))

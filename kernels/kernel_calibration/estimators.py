@@ -19,7 +19,8 @@ from congruence.kernels.arrays import Array, printed, require_targets, require_w
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, p_value_kind
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.targets import output_kernel_or_marginal, placed_targets
+from congruence.kernels.engine.plan import output_kernel_or_marginal
+from congruence.kernels.engine.targets import placed_targets
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.pairs import TILE, PairTerms, pair_terms, signed_sums, tile_pairs
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein

@@ -27,11 +27,11 @@ from scipy.linalg import get_blas_funcs
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.distributions import Distribution, Samples
-from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.distributions.base import require_dimension, target_range
 from congruence.kernels.distributions.expectations import gaussian_expectation
-from congruence.kernels.engine.targets import few_counts, output_kernel_or_marginal, placed_targets, target_errors
+from congruence.kernels.engine.plan import output_kernel_or_marginal
+from congruence.kernels.engine.targets import Density, few_counts, placed_targets, target_errors
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.fourier import Density, rbf_gammas, target_range
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import RBF, Kernel, Sum
 
@@ -207,8 +207,9 @@ def pair_terms(
     y = placed_targets(y, predictive, np.arange(len(y)), 0)
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
     (coordinates,) = chosen.coordinates([predictive], kernel)
-    fitted, gammas = chosen.fitted(coordinates), rbf_gammas(kernel)
-    if y.ndim == 2 and gammas is not None and predictive.whitened(y) is not None:
+    fitted = chosen.fitted(coordinates)
+    gammas = np.array([term.gamma for term in kernel.terms if isinstance(term, RBF)])
+    if y.ndim == 2 and len(gammas) == len(kernel.terms) and predictive.whitened(y) is not None:
         # No short list of features is exact for vectors; the Gaussian integrals are.
         return PairTerms(fitted, coordinates, np.column_stack([y, predictive.mean(), predictive.std()]), gammas)
     if y.ndim == 1 and len(y) <= EXACT_ROWS and (products := _rough_products(y, predictive, kernel)) is not None:

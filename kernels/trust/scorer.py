@@ -17,9 +17,10 @@ from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.congruence_test import null_draw_count, simulated_errors
 from congruence.kernels.engine.null import coefficients_of_split, features_of_split, tested_directions
+from congruence.kernels.engine.plan import output_kernel_or_marginal
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
-from congruence.kernels.engine.targets import output_kernel_or_marginal, placed_targets, target_errors
+from congruence.kernels.engine.targets import placed_targets, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.threads import available_threads, single_threaded_blas

@@ -12,6 +12,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import EXACT_ROWS
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import LEADING, Spectrum
 from congruence.kernels.errors import InvalidInputError
@@ -181,7 +182,9 @@ def score_new_inputs(
     raw, new = (rows.embeddings().astype(dtype) for rows in (known, asked))
     y = known.targets()
     driver = HeldSplit(raw, y).driver(protocol, {}, 0)
-    system = driver.system(min(LEADING, driver.n))  # only the leading spectrum is read
+    ask = Ask([]).under(protocol)
+    few = min(LEADING, driver.n)  # only the leading spectrum is read
+    system = driver.system(few, needs_targets=ask.needs_residual)
     x, query = protocol.apply(raw), protocol.apply(new)
     if pictures is None:
         columns, new_columns = table_columns(known), table_columns(asked)
@@ -202,7 +205,7 @@ def score_new_inputs(
         withhold=withhold,
         groups=design.groups,
         time=design.time,
-        output_kernel=driver.look_at([]).output_kernel(protocol, system),
+        output_kernel=driver.look_at([]).output_kernel(ask, system),
         keys=_keys(known),
         seed=seed,
     )

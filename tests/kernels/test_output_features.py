@@ -22,10 +22,15 @@ from congruence.kernels import (
 )
 from congruence.kernels.arrays import average_wave, waves
 from congruence.kernels.distributions.counts import Count
-from congruence.kernels.engine.targets import output_features, target_errors
+from congruence.kernels.engine.targets import (
+    Density,
+    FourierFeatures,
+    fourier_features,
+    output_features,
+    target_errors,
+)
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.finite_features import CountFeatures
-from congruence.kernels.fourier import Density, FourierFeatures, fourier_features
 
 RNG = np.random.default_rng(0)
 Y = RNG.normal(3.0, 35.0, size=400)

@@ -6,8 +6,7 @@ import pytest
 from congruence.kernels import RBF, Normal, multiscale_rbf, prepare, variance_gamma
 from congruence.kernels.engine.blocks import Columns
 from congruence.kernels.engine.driver import HeldSplit
-from congruence.kernels.engine.plan import Ask
-from congruence.kernels.engine.targets import kernel_at_scale
+from congruence.kernels.engine.plan import Ask, kernel_at_scale
 from congruence.kernels.protocol import EvaluationProtocol
 
 RESIDUAL = EvaluationProtocol("residual", False, RBF(1.0), output_scale="residual")
@@ -15,7 +14,7 @@ RESIDUAL = EvaluationProtocol("residual", False, RBF(1.0), output_scale="residua
 
 def residual_kernel(x, y):
     driver = HeldSplit(x, y).driver(RESIDUAL, {"a": Normal(0.0 * y, 0.0 * y + 1.0)}, 0)
-    solved = driver.solve(Ask(["a"], tested=False), len(y), Columns())
+    solved = driver.solve(Ask(["a"], tested=False).under(RESIDUAL), len(y), Columns())
     return solved.answers[0].version.kernel
 
 

@@ -40,8 +40,8 @@ def walked(call: Callable[[Split], object]) -> set[str]:
 @pytest.mark.parametrize(
     ("call", "most"),
     [
-        (lambda split: split.conditional_congruence_error(Y, LAW), 15),
-        (lambda split: split.congruence_test(Y, LAW, draws=19), 17),
+        (lambda split: split.conditional_congruence_error(Y, LAW), 12),
+        (lambda split: split.congruence_test(Y, LAW, draws=19), 15),
     ],
     ids=["error", "test"],
 )
