@@ -175,13 +175,8 @@ def _ended(
 def served_deployments(file: Path, name: str, cron: str, pool: str | None = None) -> list[RunnerDeployment]:
     """Returns the deployments ``name``, on a schedule, and ``name-new-version``, on the event that the receiver posts.
 
-    Of the first one run is under way at a time; another that comes due meanwhile is cancelled.
-
-    Args:
-        file: the evaluation file.
-        name: tells the deployments of several files on one Prefect server.
-        cron: when to look, in UTC.
-        pool: the work pool whose workers carry out the runs; by default the process that serves them.
+    Of the first one run is under way at a time; another that comes due meanwhile is cancelled. They are carried out by
+    the workers of a ``pool``, by default by the process that serves them.
 
     Raises:
         SettingsError: ``cron`` is no cron line.
@@ -222,13 +217,7 @@ def served_deployments(file: Path, name: str, cron: str, pool: str | None = None
 
 
 def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURLY, name: str | None = None) -> None:
-    """Register the deployments and carry out their runs until stopped by SIGTERM or Ctrl-C.
-
-    Args:
-        settings: the content of ``file``, for the checks before anything is registered.
-        file: the evaluation file; each run reads it again.
-        cron: when to look, in UTC.
-        name: of the deployments; by default the file's.
+    """Register the deployments and carry out their runs, each of which reads ``file`` again, until stopped.
 
     Raises:
         SettingsError: no Prefect server named or there, no models to watch, or no cron line.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,6 @@ from congruence.flows.cli.options import (
     Models,
     announce,
     exit_status,
-    log_to_prefect,
     open_file,
     print_json,
     quiet_libraries,
@@ -122,7 +122,7 @@ def _validate(settings: EvaluationSettings, as_json: bool) -> int:
     result = operation.validate(settings)
     status = 0 if result.good else FAILED
     if as_json:
-        print_json(operation.validation_json(result) | {"exit_status": status})
+        print_json(asdict(result) | {"exit_status": status})
     else:
         operation.print_validation(result)
     return status
@@ -195,7 +195,9 @@ def serve(
 
     The Prefect server is that of PREFECT_API_URL. Its page shows every run, and starts one by hand.
     """
-    log_to_prefect()
+    # What runs log stands on their pages of the server; said before it is loaded.
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "INFO")
+    os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "congruence")
     settings = open_file(file, home)
     os.environ[SERVED_HOME] = str(settings.home)
     from congruence.flows.deployed import serve as serve_deployments

@@ -82,15 +82,9 @@ def stage(
 ) -> Iterator[Advance]:
     """Shows how far a stage of ``total`` units is; the value is called with the number of units just done.
 
-    In a log there is a line at least every 5 s, of the stage or of a step of it, also while no unit is done.
-
-    Args:
-        title: what is done.
-        total: units of the whole stage.
-        unit: what is counted, in the plural.
-        found: units that were done before this run; no rate and no forecast counts them.
-        detail: what else there is to say of the work under way, "" for nothing; asked only where nothing else was said.
-        at_once: how many units are worked on at a time: when the first ends, so many are about to.
+    In a log there is a line at least every 5 s, of the stage or of a step of it (``detail``, asked only where nothing
+    else was said), also while no unit is done. No rate and no forecast counts units that were ``found`` done before;
+    ``at_once`` are worked on at a time: when the first ends, so many are about to.
     """
     if console.is_terminal and not is_json():
         from rich.progress import (

@@ -67,9 +67,7 @@ _LEAST_BYTES = 16 * 2**20
 def embed_servers(home: Path, *, writes: bool = True) -> Path:
     """Point Prefect at ``home`` unless the user has pointed it elsewhere; returns ``home``, made if need be.
 
-    Args:
-        home: the home folder.
-        writes: False for what reads or removes alone, which a disk that is full or read-only does not stop.
+    What ``writes`` nothing, but reads or removes alone, a disk that is full or read-only does not stop.
 
     Raises:
         SettingsError: the folder cannot be made or written to, or its disk is full.
@@ -114,12 +112,6 @@ def _exempt_loopback_from_proxies() -> None:
         missing = [host for host in _LOOPBACK if host not in given.split(",")]
         if given != "*" and missing:
             os.environ[name] = ",".join([given, *missing] if given else missing)
-
-
-def log_to_prefect() -> None:
-    """Show what runs log on their pages of the Prefect server; to be called before ``embed_servers``."""
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "INFO")
-    os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "congruence")
 
 
 Home = Annotated[
@@ -340,10 +332,8 @@ class Stopped(KeyboardInterrupt):
 def ended_by_signals(said: str) -> Iterator[None]:
     """SIGINT, SIGTERM and SIGHUP end the body by ``Stopped``, and the process with status 128 + the signal's number.
 
-    The body has ``END_SECONDS`` for its end, or until a second signal; then what this process started is killed.
-
-    Args:
-        said: follows "Stopped by SIGTERM." and the like, for the person who stopped the command.
+    The body has ``END_SECONDS`` for its end, or until a second signal; then what this process started is killed. What
+    is ``said`` follows "Stopped by SIGTERM.".
     """
     # What nohup, or a shell that starts a job in the background, has switched off stays off.
     stops = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
@@ -351,7 +341,11 @@ def ended_by_signals(said: str) -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None = None) -> None:  # noqa: ARG001
         if first:
-            _kill_children()
+            import psutil  # a command that nobody stops does without
+
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
             os._exit(128 + first[0])
         first.append(number)
         signal.signal(signal.SIGALRM, stop)
@@ -391,11 +385,3 @@ def _say(number: int, said: str) -> None:
     with suppress(OSError):  # nobody reads it any more
         os.write(2, f"{line}\n".encode())
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
-def _kill_children() -> None:
-    import psutil  # a command that nobody stops does without
-
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            child.kill()

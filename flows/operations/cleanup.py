@@ -31,15 +31,9 @@ _Label = tuple[str, str]
 
 @dataclass(frozen=True)
 class Leftover:
-    """Objects of one kind that belong together and that no named split needs.
+    """Objects of one kind that belong together and that no named split needs: so many bytes in a folder or store.
 
-    Attributes:
-        kind: what they are.
-        name: which.
-        place: the folder or store.
-        keys: of the objects there.
-        size: bytes of all.
-        modified: when the youngest was written, seconds since 1970.
+    ``modified`` is when the youngest was written, in seconds since 1970.
     """
 
     kind: str
@@ -67,15 +61,8 @@ def clean(
     """List what no evaluation by ``settings`` needs, largest first within each kind, and remove it if one may.
 
     Embeddings, predictions, measurements and indexes can all be made again from the data and the registry, at the price
-    of the time that it took; what was logged, and what people wrote, is never listed.
-
-    Args:
-        settings: of evaluation files.
-        may_remove: asked once, with the number of bytes, where there is something to remove.
-        predictions: include those on the splits of ``settings``.
-
-    Returns:
-        What was removed.
+    of the time that it took; what was logged, and what people wrote, is never listed. With ``predictions`` also those
+    on the splits of ``settings``. ``may_remove`` is asked once, with the number of bytes; what was removed is returned.
 
     Raises:
         InUseError: a run works in a home folder or in a local store.

@@ -209,11 +209,8 @@ def proposed_design(
 ) -> dict[str, str]:
     """A column for each of groups, time, weight and exposure that the first rows show, by what it is.
 
-    Args:
-        first: some rows.
-        taken: target and key.
-        asked: what the model is given: an input is no weight, no group and no time.
-        inputs_are_known: whether ``asked`` is all that the model is given; if not, "weight" may be somebody's weight.
+    Target and key are ``taken``. What the model is ``asked`` with is no weight, no group and no time; where that is not
+    all that it is given, "weight" may be somebody's weight.
     """
     weights = (*_WEIGHTS, "weight") if inputs_are_known else _WEIGHTS
 

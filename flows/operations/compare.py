@@ -67,15 +67,12 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
         "baseline": comparison.baseline.label,
         "summary": summary_of(comparison),
         "versions": {each.label: {name: metric.value for name, metric in each.metrics.items()} for each in versions},
-        "differences": {
-            label: {name: _plain(item) for name, item in pair.differences.items()} for label, pair in pairs.items()
-        },
+        "differences": {label: {name: _plain(item) for name, item in pair.differences.items()}
+                        for label, pair in pairs.items()},
         "parts": {label: parts_json(pair.won) for label, pair in pairs.items() if pair.won is not None},
         "recalibrated": {
-            label: {
-                "command": logged.corrections.get(label),
-                **{name: {"value": item.first, **_plain(item)} for name, item in found.items()},
-            }
+            label: {"command": logged.corrections.get(label),
+                    **{name: {"value": item.first, **_plain(item)} for name, item in found.items()}}
             for label, found in comparison.recalibrated.items()
         },
         "may_be_best": comparison.may_be_best,
@@ -85,7 +82,7 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
         "notes": list(comparison.notes),
         "run_id": logged.run_id,
         "place": logged.place,
-    }
+    }  # fmt: skip
 
 
 def _plain(item: MetricDifference) -> dict[str, Any]:
@@ -109,9 +106,7 @@ def parts_json(won: WhoWon) -> dict[str, Any]:
 def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
     """Print the versions by their metrics, what differs from the baseline beyond chance marked.
 
-    Args:
-        logged: the comparison.
-        details: also each version's differences with their intervals, and the inputs on which two differ most.
+    With ``details`` also each version's differences with their intervals, and the inputs on which two differ most.
     """
     comparison, split = logged.comparison, logged.comparison.split
     print_line(f"split '{split.name}' ({split.digest[:12]}), protocol {comparison.baseline.protocol}")
@@ -301,13 +296,9 @@ def compare_stored(
 ) -> list[LoggedComparison]:
     """Compare versions by the predictions that production stored, on the rows that they share as far as they do.
 
-    All at once where one split holds predictions of all. Else each is compared with the baseline, row by row on a split
-    of both, or, where they share no rows, on the rows of each, by wider intervals.
-
-    Args:
-        settings: the evaluation file's; MLflow must point where they say.
-        models: names or addresses of versions; none means all.
-        baseline: the version to compare with; by default the first one in the rows, unless all are on one split.
+    All at once where one split holds predictions of all. Else each is compared with the baseline, by default the first
+    version in the rows: row by row on a split of both, or, where they share no rows, on the rows of each, by wider
+    intervals. No ``models`` means all; MLflow must point where the settings say.
 
     Raises:
         SettingsError: fewer than two versions, or one that the rows do not have.

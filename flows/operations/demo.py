@@ -65,17 +65,10 @@ EVALUATION = {
 
 @dataclass(frozen=True)
 class Demo:
-    """Data of a known distribution, and versions of a model that are evaluated on them.
+    """Data of a known distribution in a folder of the home folder, and versions of a model that are evaluated on them.
 
-    Attributes:
-        folder: in the home folder.
-        said: what it begins with.
-        model: the name of the registered model.
-        kinds: what each version is, by its kind.
-        evaluation: the content of the evaluation file.
-        write: makes the data in a folder, unless they are there.
-        register: trains and registers the versions that are missing, by the data in a folder.
-        closing: what to know of the tables.
+    ``kinds`` say what each version is, ``write`` makes the data unless they are there, ``register`` trains the versions
+    that are missing by these data and registers them. ``said`` stands first, ``closing`` below the tables.
     """
 
     folder: str
@@ -125,12 +118,6 @@ def _write_data(folder: Path) -> None:
     marker.write_text(json.dumps(plan))
 
 
-def _register(folder: Path) -> None:
-    from congruence.tasks.digits.training import register_versions  # PyTorch, seconds that the server starts beside
-
-    register_versions(folder / "train")
-
-
 def evaluation_file(folder: Path, content: Mapping[str, Any]) -> Path:
     """``evaluation.yaml`` in ``folder``: left as it is if there, since it is the user's to change."""
     path = folder / "evaluation.yaml"
@@ -161,24 +148,30 @@ HOURLY_EVALUATION = {
 }
 
 
-def _write_hours(folder: Path) -> None:
-    if not (folder / "hours.parquet").exists():
-        with whole_file(folder / "hours.parquet") as stream:
-            hourly.hourly_counts(HOURS).to_parquet(stream, index=False)
-
-
 def demo_of(data: str) -> Demo:
     """Returns the demonstration of these data: ``digits`` or ``hourly``."""
     if data == "digits":
+
+        def register(folder: Path) -> None:
+            from congruence.tasks.digits.training import register_versions  # PyTorch: the server starts meanwhile
+
+            register_versions(folder / "train")
+
         said = "rotated digits, seen through noise, and models of their angle"
-        return Demo("demo", said, MODEL_NAME, DESCRIPTIONS, EVALUATION, _write_data, _register)
+        return Demo("demo", said, MODEL_NAME, DESCRIPTIONS, EVALUATION, _write_data, register)
+
+    def write(folder: Path) -> None:
+        if not (folder / "hours.parquet").exists():
+            with whole_file(folder / "hours.parquet") as stream:
+                hourly.hourly_counts(HOURS).to_parquet(stream, index=False)
+
     return Demo(
         "demo-hourly",
         f"{HOURS:,} hours of a known distribution, each like the one before",
         hourly.MODEL_NAME,
         hourly.DESCRIPTIONS,
         HOURLY_EVALUATION,
-        _write_hours,
+        write,
         lambda _: hourly.register_versions(),
         "version 1 is the true law: as rows it cannot be judged; with `time: time` it is as expected if true",
     )

@@ -118,11 +118,9 @@ class Candidate:
 
 
 def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) -> list[GateDecision]:
-    """Judge the versions that ``settings.models`` name by their evaluations under these settings.
+    """Judge the versions that ``settings.models`` name by their evaluations under these settings, or another protocol.
 
-    Args:
-        settings: the evaluation file's; MLflow must point where they say.
-        protocol_digest: judge by evaluations under this protocol instead of the file's.
+    MLflow must point where the settings say.
 
     Raises:
         SettingsError: no ``gate:`` or no models.

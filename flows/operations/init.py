@@ -45,15 +45,7 @@ def write_evaluation(
     """Write an evaluation file for ``data`` to ``output``, and return its text.
 
     Only the schema and the first rows of the data are read; a model is asked for one of them. Without one, columns that
-    are called as those of predictions are taken as stored ones.
-
-    Args:
-        data: address of a labelled split, in any format that splits have.
-        output: the file to write; local addresses in it are relative to its folder.
-        model: versions, aliases or names in the registry that MLflow points at.
-        target: the column to predict, where neither its name nor the model tells.
-        targets: the address of a table with the outcomes of stored predictions.
-        overwrite: an existing file may be replaced.
+    are called as those of predictions are taken as stored ones. Local addresses are relative to the file's folder.
 
     Raises:
         SettingsError: the file exists, or the target or the inputs cannot be inferred; names the columns.

@@ -112,11 +112,7 @@ def report_address(version: str, split: str | None, settings: TrackingSettings) 
 
 
 def over_time_address(model: str, settings: TrackingSettings) -> str:
-    """Where the page of a registered model over time is: in MLflow, or a file of this machine.
-
-    Args:
-        model: its name, or one of its versions (``models:/name/3``).
-        settings: of MLflow.
+    """Where the page over time of a registered model, or of that of a version, is: in MLflow, or a local file.
 
     Raises:
         TrackingError: nobody has looked at the model, or MLflow does not answer.

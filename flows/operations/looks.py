@@ -64,14 +64,10 @@ Evaluate = Callable[[EvaluationSettings], list[VersionOutcome]]
 class WatchResult:
     """One pass over the registry: by what it goes, and what it led to.
 
-    Attributes:
-        settings: the evaluation file's content.
-        evaluate: carries out an evaluation of more rows than are evaluated in this process.
-        outcomes: of every version on every split, found, evaluated or failed.
-        decisions: what the gate said of those that were not judged before.
-        problems: splits that could not be evaluated, and why.
-        accounts: of the watched versions on splits with ``new_dates_only``, by label and split.
-        sentences: what is new in them, with numbers and a link where a verdict changed.
+    ``evaluate`` carries out an evaluation of more rows than are evaluated in this process. ``decisions`` are the gate's
+    on versions that were not judged before, ``problems`` splits that could not be evaluated, and why; ``accounts`` are
+    those of the watched versions on splits with ``new_dates_only``, by label and split, and ``sentences`` what is new
+    in them, with numbers and a link where a verdict changed.
     """
 
     settings: EvaluationSettings = field(repr=False)
@@ -210,10 +206,8 @@ def _size(logarithm: float) -> str:
 def report(result: WatchResult, known: list[str] | None = None) -> bool:
     """Print what a pass did, if anything, and return whether there was something.
 
-    Args:
-        result: of the pass.
-        known: problems that the pass before had already; None where it is the first or only one, so that nothing to
-            do is said, too.
+    ``known`` are problems that the pass before had already; None where it is the first or only one, so that nothing to
+    do is said, too.
     """
     for outcome in result.made:
         looks = result.accounts[place].looks if (place := (outcome.label, outcome.split)) in result.accounts else ()
@@ -230,17 +224,14 @@ def report(result: WatchResult, known: list[str] | None = None) -> bool:
             say(f"problem with {problem}")
     done = bool(result.made or result.sentences or result.decisions or result.problems)
     if known is None and not done:
-        say(f"nothing to evaluate: {_why_nothing(result)}")
+        watched = result.settings.watch
+        few = f", or fewer than {watched.monitor.least_rows:,} new rows (watch: monitor: least_rows)"
+        why = f"the versions that are watched have their evaluations{few if result.accounts else ''}"
+        if not result.outcomes and not result.accounts:
+            named = ", ".join(watched.models or result.settings.models)
+            why = f"no version is registered that is watched ({named})"
+        say(f"nothing to evaluate: {why}")
     return bool(result.made or result.sentences or set(result.problems) - set(known or []))
-
-
-def _why_nothing(result: WatchResult) -> str:
-    """What the first pass says that had nothing to do."""
-    watched, least = result.settings.watch, result.settings.watch.monitor.least_rows
-    if not result.outcomes and not result.accounts:
-        return f"no version is registered that is watched ({', '.join(watched.models or result.settings.models)})"
-    few = f", or fewer than {least:,} new rows (watch: monitor: least_rows)" if result.accounts else ""
-    return f"the versions that are watched have their evaluations{few}"
 
 
 def stored_versions(settings: EvaluationSettings) -> tuple[StoredTable, dict[str, ModelVersion]]:
@@ -268,10 +259,7 @@ def require_test(settings: EvaluationSettings) -> None:
 def look_at_stored(result: WatchResult, *, model: str | None = None, skipped: Collection[str] = ()) -> None:
     """Evaluate the periods of stored predictions that are due, tell what the accounts say then, and apply the gate.
 
-    Args:
-        result: of the pass, which takes what is found; MLflow points where its settings say.
-        model: the version of this address alone.
-        skipped: labels of versions to leave alone.
+    The pass takes what is found; see ``check_once``.
 
     Raises:
         TrackingError: MLflow does not answer.

@@ -59,14 +59,10 @@ class NothingToMendError(CongruenceError):
 
 @dataclass(frozen=True)
 class RecalibratedVersion:
-    """What came of it.
+    """What came of it: versions before and after, and in words what the fit rests on and what falls or rises by split.
 
-    Attributes:
-        parent, version: before and after.
-        fitted_on: rows and split of the fit, in words.
-        said: what the correction changes, in words; None where the version was made before and is found.
-        outcomes: the evaluations of both, on rows that the fit has not seen.
-        judgements: what falls and what rises beyond chance, by split, as a preview says it.
+    ``said`` is what the correction changes; None where the version was made before and is found. ``outcomes`` are the
+    evaluations of both, on rows that the fit has not seen.
     """
 
     parent: ModelVersion
@@ -87,12 +83,7 @@ def recalibrate(
 ) -> RecalibratedVersion:
     """Recalibrate one version, register the corrected model, and evaluate both on rows that it was not fitted on.
 
-    Args:
-        settings: the evaluation file's content.
-        version: number or alias under the file's model, ``name/3``, or a URI; by default the one version of the file.
-        fit: name of the split to fit on, which is then not evaluated; by default half of the first split's rows.
-        force: also where the test of calibration finds no fault.
-        evaluated: whether the versions are evaluated, too, before and after.
+    The arguments are those of the command; without ``evaluated`` the versions are not evaluated.
 
     Raises:
         NothingToMendError: no fault is found, or no correction pays.
@@ -101,18 +92,18 @@ def recalibrate(
     require_models(settings, "recalibrate")
     settings, half = settings.for_workers(), fit is None
     use_tracking(settings.tracking)
-    asked = partial(asked_version, settings, version)
-    parent = with_retries("looking up the version", asked, settings.tracking)
+    parent = with_retries("looking up the version", partial(asked_version, settings, version), settings.tracking)
     if not parent.version:
         raise SettingsError(f"{parent.uri}: is not registered, so it can have no new version; register it first")
     labelled = _split_to_fit(settings, fit)
-    settings = _indexed(settings, labelled)
+    with OnDemand(settings) as cluster:  # the statistics of the inputs, as an evaluation of the whole file fits them
+        for part in {item.name: item for item in (labelled, settings.statistics_split)}.values():
+            index(settings, part, cluster, TERMINAL)
+    settings = with_fitted_encoder(settings)
     split = open_split(labelled, settings.plans_folder)
     made, said = _corrected(settings, split, parent, half=half, force=force)
-    outcomes = []
-    if evaluated:
-        judged = _judged(settings, labelled, split, [parent, made], half=half)
-        outcomes = evaluate(Plan(judged))
+    judged = _judged(settings, labelled, split, [parent, made], half=half) if evaluated else None
+    outcomes = [] if judged is None else evaluate(Plan(judged))
     fitted_on = made.tags.get("recalibrated_on", split.name)
     return RecalibratedVersion(parent, made, fitted_on, said, outcomes, _judgements(parent, made, outcomes, settings))
 
@@ -218,14 +209,6 @@ def _judged(
     path = settings.home_folder / "held-out" / f"{named}.parquet"
     held_out = split_of_rows(split, np.flatnonzero(halves_of(split).held_out), path, labelled.name + HELD_OUT)
     return settings.model_copy(update={"models": uris, "splits": [held_out], "gate": None})
-
-
-def _indexed(settings: EvaluationSettings, labelled: SplitSettings) -> EvaluationSettings:
-    """The settings with the statistics of the inputs, fitted as an evaluation of the whole file fits them."""
-    with OnDemand(settings) as cluster:
-        for part in {item.name: item for item in (labelled, settings.statistics_split)}.values():
-            index(settings, part, cluster, TERMINAL)
-    return with_fitted_encoder(settings)
 
 
 def _fitted(settings: EvaluationSettings, origin: Origin) -> FittedVersion:

@@ -123,18 +123,11 @@ def score(
     log: bool = True,
     withhold: str | float | dict[str, str | float] | None = None,
 ) -> ScoredInputs:
-    """Score new inputs by one version.
+    """Score new inputs by one version; targets are used where they are there.
 
-    Args:
-        settings: the evaluation file's content.
-        model: the version's URI.
-        inputs: address of the new inputs; their columns are named as the labelled split's. Targets are used where
-            they are there.
-        split: name of the labelled split; by default ``reference:``, else the first of the file.
-        output: folder to write to; by default one under ``scores`` in the home folder.
-        log: log a run to MLflow as well, in the experiment ``<experiment>/new-inputs``.
-        withhold: a share of the inputs such as "5 %", or levels such as {"unusual": "1 %", "wrong": "5 %"}; by default
-            that of the evaluation file.
+    The arguments are those of the command. The labelled split is by default ``reference:``, else the first of the file;
+    the run is logged in the experiment ``<experiment>/new-inputs``. ``withhold`` may be levels, too, such as
+    {"unusual": "1 %", "wrong": "5 %"}.
 
     Raises:
         CongruenceError: settings, data or a model that cannot be used.

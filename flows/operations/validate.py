@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 
@@ -50,19 +50,15 @@ class CheckedVersion:
 
 @dataclass(frozen=True)
 class Validation:
-    """What a run of an evaluation file would do.
+    """What a run of an evaluation file would do: rows of each split by name, the protocol, and each version on each.
 
-    Attributes:
-        splits: rows of each split by name.
-        protocol: name and digest, with the encoder and the reference split.
-        versions: each version on each split.
-        notes: what to know of the splits: rows that are left out, too few rows.
+    ``notes`` are what to know of the splits: rows that are left out, too few rows.
     """
 
     splits: dict[str, int]
     protocol: str
-    versions: list[CheckedVersion] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    versions: list[CheckedVersion] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
@@ -168,16 +164,6 @@ def about_targets(predictive: Distribution, targets: Array) -> list[str]:
     return said
 
 
-def validation_json(result: Validation) -> dict[str, Any]:
-    """What was found, as JSON."""
-    return {
-        "splits": result.splits,
-        "protocol": result.protocol,
-        "notes": list(result.notes),
-        "versions": [vars(version) | {"warnings": list(version.warnings)} for version in result.versions],
-    }
-
-
 def print_validation(result: Validation) -> None:
     """Print what a run would do."""
     splits = ", ".join(f"'{name}' ({rows:,} rows)" for name, rows in result.splits.items())
@@ -189,12 +175,9 @@ def print_validation(result: Validation) -> None:
         print_line(f"{version.status:<6} {version.label} on {version.split}{said}")
         for warning in version.warnings:
             print_line(f"       {warning}")
-    counts = {
-        status: sum(item.status == status for item in result.versions)
-        for status in ("to do", "found", "left out", "fails")
-    }
-    words = {"fails": "fail" if counts["fails"] > 1 else "fails"}
-    print_line("; ".join(f"{count} {words.get(status, status)}" for status, count in counts.items() if count))
+    counts = Counter(version.status for version in result.versions)
+    words = {"to do": "to do", "found": "found", "left out": "left out", "fails": "fail" + "s" * (counts["fails"] == 1)}
+    print_line("; ".join(f"{counts[status]} {word}" for status, word in words.items() if counts[status]))
 
 
 ROWS = 2_000

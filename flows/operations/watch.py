@@ -56,14 +56,8 @@ def check_once(
 ) -> WatchResult:
     """Evaluate what the watched versions lack, look at those in use, and apply the gate.
 
-    Args:
-        settings: the evaluation file's content; its ``watch:`` says which versions.
-        model: this version alone (``models:/name/3``), if it is one of the watched.
-        skipped: labels of versions to leave alone.
-        evaluate: carries out an evaluation.
-
-    Returns:
-        What was found and done; what one split or version raised is in it.
+    Of the watched versions ``model`` alone, where one is given (``models:/name/3``), and none whose labels are to be
+    ``skipped``. What one split or version raised is in what is returned.
 
     Raises:
         SettingsError: nothing says which models to watch.
@@ -194,14 +188,9 @@ def _judge(result: WatchResult, versions: list[ModelVersion]) -> list[GateDecisi
 
 
 def watch(settings: EvaluationSettings, *, every: float | None = None, stop: threading.Event | None = None) -> None:
-    """Check again and again until ``stop`` is set; an MLflow that does not answer is waited for.
+    """Check again and again until ``stop`` is set, ``every`` so many seconds; an MLflow that is away is waited for.
 
     A version that failed is left alone for ``watch.retry_after``.
-
-    Args:
-        settings: the evaluation file's content.
-        every: seconds between the starts of two passes; by default ``watch.every``.
-        stop: ends the watch after the pass that runs.
 
     Raises:
         SettingsError: nothing says which models to watch, or another watch runs in the home folder.
