@@ -222,21 +222,18 @@ def disjoint_differences(first: ComparedVersion, second: ComparedVersion) -> dic
     Raises:
         TooFewBlocksError: the rows of a version depend on each other in too few blocks.
     """
-    found = _cce_differences(first, second)
-    valid = [version.valid for version in (first, second)]
-    labels = [_labels(version, rows) for version, rows in zip((first, second), valid, strict=True)]
+    found, sides = _cce_differences(first, second), []
+    for version in (first, second):
+        rows = version.valid
+        blocks = Pair(version, version, rows).blocks()
+        # The number of each valid row's block: a row by itself where rows are independent.
+        sides.append((version, rows, np.arange(int(rows.sum())) if blocks is None else np.asarray(blocks.labels)))
     for name, metric in METRICS.items():
-        parts = []
-        for version, rows, blocks in zip((first, second), valid, labels, strict=True):
-            part = _contributions(version, name, metric, rows, blocks)
-            if part is not None:
-                parts.append(part)
-        if len(parts) == 2:
-            (a, one), (b, two) = parts
-            known = SumOfBlocks.of(np.concatenate([one, -two]))
-            low, high = known.interval(a - b)
-            count = sum(int(each.sum()) for each in valid)
-            found[name] = MetricDifference(a, b, a - b, low, high, known.p_value(a - b), count)
+        one, two = (_contributions(version, name, metric, rows, labels) for version, rows, labels in sides)
+        if one is not None and two is not None:
+            difference, known = one[0] - two[0], SumOfBlocks.of(np.concatenate([one[1], -two[1]]))
+            ends, count = known.interval(difference), sum(int(rows.sum()) for _, rows, _ in sides)
+            found[name] = MetricDifference(one[0], two[0], difference, *ends, known.p_value(difference), count)
     return found
 
 
@@ -282,12 +279,6 @@ def shared_keys(first: ComparedVersion, second: ComparedVersion) -> int:
     """How many keys both versions scored."""
     one, two = (version.scores["key"].to_numpy()[version.valid] for version in (first, second))
     return int(pd.Index(one).isin(pd.Index(two)).sum())
-
-
-def _labels(version: ComparedVersion, rows: Array) -> Array:
-    """The number of each valid row's block: a row by itself where rows are independent."""
-    blocks = Pair(version, version, rows).blocks()
-    return np.arange(int(rows.sum())) if blocks is None else np.asarray(blocks.labels)
 
 
 def _contributions(

@@ -139,19 +139,13 @@ class GateDecision:
 
 def not_changed(monitor: Monitor, split: str) -> GateCheck:
     """The rule ``not_changed``, by the account of looks at the version on a split."""
-    outcome: Outcome = "failed"
-    if monitor.verdict == "right so far":
-        outcome = "passed" if monitor.looks else "undecided"
-    reason = f"over all looks the version is {monitor.sentence()}"
+    rule = "not_changed"
     if not monitor.looks:
-        reason = "nobody has looked at the version over time; `congruence watch` does"
-    return GateCheck(
-        "not_changed",
-        outcome,
-        reason,
-        split=split,
-        p_value=monitor.looks[-1].p_value if monitor.looks else None,
-    )
+        said = "nobody has looked at the version over time; `congruence watch` does"
+        return GateCheck(rule, "undecided", said, split=split)
+    outcome: Outcome = "passed" if monitor.verdict == "right so far" else "failed"
+    said = f"over all looks the version is {monitor.sentence()}"
+    return GateCheck(rule, outcome, said, split=split, p_value=monitor.looks[-1].p_value)
 
 
 def may_be_best(label: str, split: str, inside: bool | None, said: str) -> GateCheck:

@@ -400,16 +400,13 @@ def best_of(passed: Sequence[Splits], settings: GateSettings, *, seed: int = 0) 
     several splits, it must on one and may not lie on the other side on another. Where none decides, the older stays.
     """
     best, why = 0, "the only one that passed"
+    drawn = _drawn(each for versions in passed for each in versions.values())
     for number in range(1, len(passed)):
         verdict = _better(passed[number], passed[best], settings, seed)
-        if verdict is None:
-            drawn = _drawn(each for versions in passed for each in versions.values())
-            names = ", ".join(order_of(settings, drawn))
-            why = f"no later one is shown to be better than {_label(passed[best])} on {names}"
-        elif verdict[0]:
-            best, why = number, verdict[1]
-        else:
-            why = verdict[1]
+        names = ", ".join(order_of(settings, drawn))
+        none = f"no later one is shown to be better than {_label(passed[best])} on {names}"
+        is_better, why = verdict or (False, none)
+        best = number if is_better else best
     return best, why
 
 

@@ -67,16 +67,6 @@ class Account:
         return ["" if base is None else run_link(base, look.experiment, look.run_id) for look in self.looks]
 
     @property
-    def evidence(self) -> list[str]:
-        """That the version is wrong, after each look, as people read it."""
-        return [_evidence_in_words(value) for value in self.monitor.evidence.tolist()]
-
-    @property
-    def changes(self) -> list[str]:
-        """That it changed, likewise."""
-        return [_evidence_in_words(value) for value in self.monitor.detector.tolist()]
-
-    @property
     def change(self) -> list[dict[str, Any]]:
         """The metrics before the fault and since it began, means over looks by their rows; none where it is right."""
         began = self.monitor.began_at
@@ -115,12 +105,8 @@ class Account:
             "began": self.monitor.began_at,
             "links": self.links,
             "metrics": {
-                name: {
-                    "label": metric_of(name).label,
-                    "value": [_number(look, name) for look in self.looks],
-                    "low": [_number(look, name, "low") for look in self.looks],
-                    "high": [_number(look, name, "high") for look in self.looks],
-                }
+                name: {"label": metric_of(name).label}
+                | {part: [_number(look, name, part) for look in self.looks] for part in ("value", "low", "high")}
                 for name in shown("over_time")
                 if any(name in look.metrics for look in self.looks)
             },
@@ -212,12 +198,9 @@ _SCORE = "crps"
 
 @dataclass(frozen=True)
 class MayBeBest:
-    """A set of versions in which the best one is, but for one in twenty.
+    """A set of versions in which the best one is, but for one in twenty: by label those ``inside``.
 
-    Attributes:
-        inside: labels of the versions that may be the best.
-        versions: all that were looked at, each by the evaluation that speaks for it.
-        basis: what the set rests on: "of 4 versions", "of 2 versions over 12 looks".
+    Of all that were looked at, each by the evaluation that speaks for it; ``basis`` says "of 2 versions over 12 looks".
     """
 
     inside: tuple[str, ...]
@@ -281,12 +264,7 @@ def best_on_split(
 def best_over(
     versions: Sequence[ModelVersion], accounts: Mapping[str, Account], settings: EvaluationSettings
 ) -> MayBeBest | None:
-    """Returns which versions may still be the best over all looks that they share; None where they share none.
-
-    Args:
-        versions: that were looked at.
-        accounts: of the looks at each on one split, by label.
-        settings: the evaluation file's content.
+    """Returns which versions may still be the best over all looks at one split that they share; None without any.
 
     Raises:
         TrackingError: MLflow does not answer.
@@ -333,13 +311,6 @@ def _look(first: ComparedVersion, second: ComparedVersion, settings: EvaluationS
     return found
 
 
-SCRIPTS = ("page", "charts", "over_time")
-
-
-def _evidence_in_words(logarithm: float) -> str:
-    return f"{np.exp(logarithm):.3g}" if logarithm < 14.0 else f"10^{logarithm / np.log(10.0):.1f}"
-
-
 def _number(point: ComparedVersion, name: str, part: str = "value") -> float | None:
     """None where it was not measured, or is not finite."""
     found = getattr(point.metrics.get(name), part, None)
@@ -354,10 +325,7 @@ _OVER_TIME = PREFIX + "over_time"
 def log_over_time(name: str, accounts: Mapping[tuple[str, str], Account], settings: TrackingSettings) -> None:
     """Log the page of a registered model to the run of its newest look: is each version still right, since when not?
 
-    Args:
-        name: of the model.
-        accounts: of its versions by label and split; those without looks are left out, and one has some.
-        settings: where looks are logged.
+    Accounts, by label and split, that have no looks are left out; one has some.
 
     Raises:
         TrackingError: MLflow does not answer.
@@ -365,13 +333,9 @@ def log_over_time(name: str, accounts: Mapping[tuple[str, str], Account], settin
     series = [(account.monitor.verdict == "right so far", *key) for key, account in accounts.items() if account.looks]
     ordered = [accounts[label, split] for _, label, split in sorted(series)]
     client, newest = connect(settings), max((look.made, look.run_id) for each in ordered for look in each.looks)
-    page = render(
-        "over_time.html",
-        title=f"{name} over time",
-        series=ordered,
-        page={"series": [each.plain() for each in ordered]},
-        scripts=SCRIPTS,
-    )
+    plain = {"series": [each.plain() for each in ordered]}
+    scripts = ("page", "charts", "over_time")
+    page = render("over_time.html", title=f"{name} over time", series=ordered, page=plain, scripts=scripts)
 
     def log() -> None:
         client.log_text(newest[1], page, OVER_TIME_FILE)

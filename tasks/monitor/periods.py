@@ -51,13 +51,9 @@ class Period:
 
 
 def complete_periods(table: StoredTable, length: str) -> list[Period]:
-    """Returns the periods of a table in which something was predicted and that are over, in order.
+    """Returns the days, weeks (from Monday) or months in which something was predicted and that are over, in order.
 
     One is over as soon as there is a later prediction.
-
-    Args:
-        table: with times.
-        length: day, week (from Monday) or month.
 
     Raises:
         SettingsError: no column of times.
@@ -80,11 +76,7 @@ def due_parts(
 
     A version is looked at where it has ``watch.monitor.least_rows`` labelled rows in the period, and again where the
     labels that are new or corrected since are more than the share ``predictions.late`` of the rows of the look.
-
-    Args:
-        table: the rows.
-        accounts: of the versions, by their names in the table.
-        settings: of the evaluation file.
+    ``accounts`` are those of the versions by their names in the table.
     """
     stored = settings.predictions
     assert stored is not None
@@ -172,12 +164,9 @@ def embeddings_change(now: Array, before: Array, when: str, seed: int = 0) -> st
 
 
 def inputs_change(settings: EvaluationSettings, now: Split, before: Split) -> str:
-    """Returns, in a sentence, how far the inputs of a split are from those of another, by features or embeddings.
+    """Returns, in a sentence, how far the inputs of a split are from those of an earlier one, which is named.
 
-    Args:
-        settings: under which both were evaluated.
-        now: a split.
-        before: an earlier one, whose period is named.
+    By features or embeddings, under the settings by which both were evaluated.
     """
     when = dates_in_words(before.period)
     if now.settings.input_kind == "features":

@@ -48,14 +48,9 @@ _SLICE_LETTERS = 51
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a split.
+    """A part of a split: its mean CCE beyond what is expected of a true version (``excess_over``).
 
-    Attributes:
-        name: what is written beside its line.
-        rows: how many it has.
-        excess: its mean CCE beyond what is expected of a true version, see ``excess_over``.
-        reading: what its PIT values say, where there are some.
-        q_value: of that, over all slices.
+    And what its PIT values say, where there are some, with the q-value of that over all slices.
     """
 
     name: str
@@ -147,7 +142,12 @@ def slice_panels(
     letters = max(len(name) for name in names)
     figure = figure_or_new(figure, 3.6 + 0.06 * letters + 2.3 * (panels - 1), 1.8 + 0.24 * len(shown))
     axes = figure.subplots(1, panels, squeeze=False)[0]
-    _excess_panel(axes[0], np.array([found.excess for found in shown]), whole)
+    dress(axes[0], "", "excess CCE over a true version's", "")
+    axes[0].barh(np.arange(len(shown)), [found.excess for found in shown], color=BLUE, alpha=0.75, height=0.7)
+    if whole is not None:
+        axes[0].axvline(whole, color=INK, linewidth=1.2, linestyle="--")
+        axes[0].set_title(f"dashed: whole split {whole:.3g}", fontsize=8.5, loc="left", color=INK)
+    axes[0].set_xlim(left=0.0)
     axes[0].set_yticks(np.arange(len(shown)), names)
     if is_read:
         _interval_panel(axes[1], "shift, in predicted spreads", 0.0, shown)
@@ -159,15 +159,6 @@ def slice_panels(
     whole_title = f"{kept}: {label}" if label else kept
     figure.suptitle(whole_title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
-
-
-def _excess_panel(axes: Axes, excess: Array, whole: float | None) -> None:
-    dress(axes, "", "excess CCE over a true version's", "")
-    axes.barh(np.arange(len(excess)), excess, color=BLUE, alpha=0.75, height=0.7)
-    if whole is not None:
-        axes.axvline(whole, color=INK, linewidth=1.2, linestyle="--")
-        axes.set_title(f"dashed: whole split {whole:.3g}", fontsize=8.5, loc="left", color=INK)
-    axes.set_xlim(left=0.0)
 
 
 def _interval_panel(axes: Axes, label: str, right: float, slices: Sequence[Slice]) -> None:
@@ -363,21 +354,13 @@ def versions_figure(metrics: Mapping[str, Mapping[str, MetricValue]]) -> Figure:
     Behind the mean CCE lies the band in which it would be if the version were true.
     """
     names = [name for name in shown("compared") if any(name in values for values in metrics.values())]
-    panels = {
-        metric_of(name).label: {label: _measured(name, values) for label, values in metrics.items() if name in values}
-        for name in names
-        if name != "rmse"  # which says what the mean absolute error says
-    }
+    panels: dict[str, dict[str, Measured]] = {}
+    for name in names:
+        if name != "rmse":  # which says what the mean absolute error says
+            panels[metric_of(name).label] = panel = {}
+            for label, values in metrics.items():
+                if name in values:
+                    band = values["cce_expected"].interval if name == "cce_mean" and "cce_expected" in values else None
+                    panel[label] = Measured(values[name].value, values[name].interval, band)
     # A version that ignores its input is tens of times further from the truth than one that is true.
     return versions(panels, names=list(metrics), logarithmic=[metric_of("cce_mean").label], note=_OF_VERSIONS)
-
-
-def _measured(name: str, values: Mapping[str, MetricValue]) -> Measured:
-    band = _ends_of(values.get("cce_expected")) if name == "cce_mean" else None
-    return Measured(values[name].value, _ends_of(values[name]), band)
-
-
-def _ends_of(metric: MetricValue | None) -> tuple[float, float] | None:
-    if metric is None or metric.low is None or metric.high is None:
-        return None
-    return metric.low, metric.high

@@ -103,8 +103,8 @@ def cce_histogram(evaluation: Evaluation) -> Figure:
     """``congruence_histogram`` of the valid rows."""
     title = f"CCE of {evaluation.model.label} on {evaluation.split.name}"
     known, expected = evaluation.metrics.get("cce_expected"), None
-    if known is not None and known.low is not None and known.high is not None:
-        expected = ExpectedCongruence(known.value, known.low, known.high)
+    if known is not None and known.interval is not None:
+        expected = ExpectedCongruence(known.value, *known.interval)
     return figure_of(congruence_histogram(evaluation.valid_scores, expected=expected, title=title))
 
 
@@ -120,16 +120,16 @@ def _extremes(evaluation: Evaluation) -> Figure:
     """Two strips of images: the highest CCE above, the lowest below, each with target and prediction."""
     thumbnails = evaluation.thumbnails
     assert thumbnails is not None
+
+    def said(row: pd.Series[Any]) -> str:
+        named = (row.get(name) for name in ("target", "mean", "std"))
+        return caption(float(row["cce"]), *(float(each) if pd.notna(each) else None for each in named))
+
     worst, best = (
-        (thumbnails(rows), [_caption(evaluation.scores.iloc[row]) for row in rows])
+        (thumbnails(rows), [said(evaluation.scores.iloc[row]) for row in rows])
         for rows in extreme_rows(evaluation, IMAGES)
     )
     return image_strips(worst, best)
-
-
-def _caption(row: pd.Series) -> str:
-    numbers = (float(row[name]) if name in row and pd.notna(row[name]) else None for name in ("target", "mean", "std"))
-    return caption(float(row["cce"]), *numbers)
 
 
 def rejection_panels(curves: Mapping[str, RejectionCurve], criterion: str) -> Figure:

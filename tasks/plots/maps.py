@@ -82,16 +82,8 @@ def embedding_map(
     shown = shown[np.argsort(cce[shown], kind="stable")]
     axes = dressed(axes, title, *(labels or _COMPONENTS), height=5.2)
     low, high = np.quantile(cce, [0.01, 0.99])
-    dots = axes.scatter(
-        place[shown, 0],
-        place[shown, 1],
-        c=cce[shown],
-        s=_size(shown),
-        cmap=SEQUENTIAL,
-        vmin=low,
-        vmax=high,
-        linewidths=0,
-    )
+    dots = axes.scatter(place[shown, 0], place[shown, 1], c=cce[shown], s=_size(shown), cmap=SEQUENTIAL, vmin=low,
+                        vmax=high, linewidths=0)  # fmt: skip
     bar = figure_of(axes).colorbar(dots, ax=axes, extend="both")
     line = float(floor.mean()) if expected is None else expected.mean
     _name_bar(bar, "CCE; the line is what a true version has on average")
@@ -338,7 +330,8 @@ def congruence_along(
     label = "CCE" if width == 1 else f"CCE, over {width:,} neighbours"
     axes.plot(place, np.sqrt(_running_mean(cce[order] ** 2, width)), color=BLUE, linewidth=1.5, label=label)
     if reading is not None:
-        found = np.flatnonzero(_is_wrong(reading, len(cce)))
+        wrong = reading.significant() if isinstance(reading, LocalReading) else faults_of(reading)[0] != ""
+        found = np.flatnonzero(require_rows(wrong, "reading", len(cce)))
         axes.scatter(values[found], cce[found], s=6, color=RED, linewidths=0, label="found wrong", zorder=3)
     axes.set_ylim(bottom=0.0)
     legend(axes)
@@ -392,8 +385,3 @@ def predictions_along(
 def _running_mean(values: Array, width: int) -> Array:
     """Means of ``width`` values next to each other, (n - width + 1,)."""
     return values if width == 1 else np.asarray(np.convolve(values, np.full(width, 1.0 / width), mode="valid"))
-
-
-def _is_wrong(reading: Readings, points: int) -> Array:
-    found = reading.significant() if isinstance(reading, LocalReading) else faults_of(reading)[0] != ""
-    return require_rows(found, "reading", points)

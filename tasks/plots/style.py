@@ -99,7 +99,12 @@ def dressed(
 
 def dress(axes: Axes, title: str = "", x_label: str = "", y_label: str = "") -> None:
     """Titles (wrapped to the width of the axes), labels, light grid, no box."""
-    width = max(12, int(_TITLE_LETTERS * figure_of(axes).get_figwidth() * _share_of_width(axes)))
+    place, share = axes.get_subplotspec(), 1.0
+    if place is not None:  # of the figure's width, what the columns of these axes in its grid take
+        grid = place.get_gridspec()
+        widths = np.ones(grid.ncols) if grid.get_width_ratios() is None else np.asarray(grid.get_width_ratios(), float)
+        share = float(widths[place.colspan.start : place.colspan.stop].sum() / widths.sum())
+    width = max(12, int(_TITLE_LETTERS * figure_of(axes).get_figwidth() * share))
     lines = textwrap.wrap(title, width, max_lines=3, placeholder=" …")
     axes.set_title("\n".join(lines), loc="left", fontsize=11, color=INK, fontweight="bold")
     axes.set_xlabel(x_label, fontsize=9.5, color=INK)
@@ -109,16 +114,6 @@ def dress(axes: Axes, title: str = "", x_label: str = "", y_label: str = "") -> 
     axes.spines[["left", "bottom"]].set_color(GRID)
     axes.grid(visible=True, color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)
-
-
-def _share_of_width(axes: Axes) -> float:
-    """Of the figure's width, what the columns of ``axes`` in its grid take."""
-    place = axes.get_subplotspec()
-    if place is None:
-        return 1.0
-    grid = place.get_gridspec()
-    widths = np.ones(grid.ncols) if grid.get_width_ratios() is None else np.asarray(grid.get_width_ratios(), float)
-    return float(widths[place.colspan.start : place.colspan.stop].sum() / widths.sum())
 
 
 def legend(axes: Axes, **options: object) -> None:

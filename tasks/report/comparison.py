@@ -29,14 +29,10 @@ _PAIRS = 20
 
 @dataclass(frozen=True)
 class ComparisonData:
-    """All that the page of a comparison shows.
+    """All that the page of a comparison shows: who wins, and how each version compares with the baseline, and why.
 
-    Attributes:
-        summary: who wins, or that nobody does, in a sentence.
-        sentences: one a version: how it compares with the baseline, and why where that is known.
-        metrics: columns of the matrix.
-        matrix: by the version's label, its cells by metric; then versions as they would be when recalibrated.
-        page: what the scripts read: one entry a pair.
+    The columns of the matrix are ``metrics``; it has versions also as they would be when recalibrated. ``page`` is what
+    the scripts read: one entry a pair.
     """
 
     summary: str
@@ -57,12 +53,14 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     matrix = comparison.matrix(metrics)
     base = comparison.baseline.label
     sides = _sides(comparison)
-    sentences = {
-        label: _sentence(label, base, sides[label], pair)
-        if pair.won is None
-        else pair.won.sentence + _beside_crps(label, base, sides[label], pair)
-        for label, pair in comparison.pairs.items()
-    }
+    sentences = {}
+    for label, pair in comparison.pairs.items():
+        own = sides[label]
+        said = _sentence(label, base, own, pair) if pair.won is None else pair.won.sentence
+        differing = own.better + own.worse
+        if pair.won is not None and differing and CRPS not in differing:  # NLL weighs tails otherwise, CCE every place
+            said += f" {_sentence(label, base, replace(own, same=[]), pair)}"
+        sentences[label] = said
     pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
     page = {"baseline": base, "pairs": [pair for pair in pairs if pair is not None]}
     return ComparisonData(summary_of(comparison), sentences, metrics, matrix, page)
@@ -98,9 +96,7 @@ def comparison_report(comparison: Comparison) -> str:
 class _Sides:
     """On which metrics a version is better, worse and the same as the baseline, all that a page compares considered.
 
-    Attributes:
-        differences: in the metrics that decide who wins, by name.
-        better, worse, same: their names.
+    ``differences`` are those in the metrics that decide who wins.
     """
 
     differences: dict[str, MetricDifference]
@@ -144,12 +140,6 @@ def _sentence(label: str, baseline: str, sides: _Sides, pair: PairedComparison) 
     same = [metric_of(name).label for name in sides.same]
     rest = f"; on {listed(same)} chance explains the difference" if same else ""
     return f"{label} is {', '.join(parts)} than {baseline}{rest}.{apart}"
-
-
-def _beside_crps(label: str, baseline: str, sides: _Sides, pair: PairedComparison) -> str:
-    """What differs where the CRPS is the same: NLL weighs the tails otherwise, CCE every place by itself."""
-    found = sides.better + sides.worse
-    return "" if CRPS in found or not found else f" {_sentence(label, baseline, replace(sides, same=[]), pair)}"
 
 
 def _summary(baseline: str, found: dict[str, _Sides], may_be_best: Sequence[str]) -> str:

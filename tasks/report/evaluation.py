@@ -74,7 +74,8 @@ def headlines(evaluation: Evaluation, beside: tuple[str, Mapping[str, MetricValu
         comment = ""
         if mean is not None and expected is not None:
             comment = f"CCE {significant(mean.value)}; {significant(expected.value)} would be noise alone"
-        found.append(Headline("cce_excess", "Distance from the truth beyond noise", *_words(excess), comment))
+        said = significant(excess.value), " to ".join(map(significant, excess.interval or ()))
+        found.append(Headline("cce_excess", "Distance from the truth beyond noise", *said, comment))
     return found
 
 
@@ -109,30 +110,20 @@ def worst_coverage(evaluation: Evaluation, right: float) -> tuple[str, float] | 
 
 def _in_percent(metric: MetricValue) -> tuple[str, str]:
     """In whole percents, in tenths where these would say nothing; no negative zero."""
-    ends = [each for each in (metric.value, metric.low, metric.high) if each is not None]
+    ends = [metric.value, *(metric.interval or ())]
     is_all = any(1.0 - _PERCENT / 4.0 <= each < 1.0 for each in ends)  # 99.6 % are not 100 %
     digits = 1 if is_all or 0.0 < max(abs(each) for each in ends) < _PERCENT else 0
     said = [f"{round(100.0 * each, digits) + 0.0:.{digits}f}" for each in ends]
     return f"{said[0]} %", "" if len(said) < 3 else f"{said[1]} to {said[2]} %"
 
 
-def _words(metric: MetricValue) -> tuple[str, str]:
-    value = significant(metric.value)
-    if metric.low is None or metric.high is None:
-        return value, ""
-    return value, f"{significant(metric.low)} to {significant(metric.high)}"
-
-
 @dataclass(frozen=True)
 class Totals:
-    """Totals of a split.
+    """Totals of a split: rows, actual, expected, ratio with interval and the ends of a right version's.
 
-    Attributes:
-        whole: one record: rows, actual, expected, ratio with interval and the ends of a right version's.
-        deciles: one record a tenth of the rows by prediction, the lowest first.
-        lift: mean target of the highest tenth over that of all rows.
-        deviance: Poisson deviance a row.
-        explained: 1 - deviance / that of the mean target for every row.
+    Of the whole and of each tenth of the rows by prediction, the lowest first. ``lift`` is the mean target of the
+    highest tenth over that of all rows, ``deviance`` Poisson's of a row, of which a share is explained beside that of
+    the mean target for every row.
     """
 
     whole: dict[str, Any]
@@ -148,9 +139,7 @@ def totals_of(evaluation: Evaluation) -> Totals | None:
     Nor of one that states quantiles: their means are ours.
     """
     scores, targets = evaluation.valid_scores, evaluation.targets
-    if targets is None or "mean" not in scores or "std" not in scores or targets.ndim != 1:
-        return None
-    if evaluation.stated == "quantiles":
+    if targets is None or targets.ndim != 1 or not {"mean", "std"} <= {*scores} or evaluation.stated == "quantiles":
         return None
     mean, std = (scores[name].to_numpy(float) for name in ("mean", "std"))
     if not has_total(targets, mean):
@@ -168,8 +157,7 @@ def totals_of(evaluation: Evaluation) -> Totals | None:
 def _records(codes: Any, targets: Any, mean: Any, std: Any) -> list[dict[str, Any]]:
     found = actual_over_expected(codes, int(codes.max()) + 1, targets, mean, std)
     names = ("rows", "actual", "expected", "ratio", "low", "high", "null_low", "null_high")
-    each = zip(*(getattr(found, name).tolist() for name in names), strict=True)
-    return [dict(zip(names, values, strict=True)) for values in each]
+    return records(pd.DataFrame({name: getattr(found, name) for name in names}))
 
 
 def quantiles_read(metrics: Mapping[str, MetricValue], predictive: Distribution | None) -> str:
@@ -260,16 +248,10 @@ _MOST_PLACES = 300
 
 @dataclass(frozen=True)
 class ReportData:
-    """All that the page of one version shows.
+    """All that the page of one version shows: ``sentences`` and places, each with the rows that it speaks of.
 
-    Attributes:
-        verdict, advice, headlines: what stands at the top.
-        sentences: what is wrong, each with the rows that it speaks of.
-        places: slices or regions, the most wrong first, each with its rows.
-        segments: weak segments, likewise; ``searched`` the features that they were looked for in.
-        slices: one record a slice.
-        metrics: by group.
-        page: what the scripts read.
+    ``places`` are slices or regions, the most wrong first; ``searched`` are the features in which weak segments were
+    looked for, ``metrics`` by group, ``page`` what the scripts read.
     """
 
     verdict: Verdict
@@ -323,8 +305,12 @@ def report_data(evaluation: Evaluation, *, beside: tuple[str, Mapping[str, Metri
     if wrong is not None:
         flagged = faults is not None and bool((faults != "").any())
         sentences = [(each, of_sentence(each, wrong.places, known, flagged)) for each in wrong.sentences]
-        places = [(place, known.get(str(place["place"]))) for place in records(_plain_places(wrong.places))]
+        named = wrong.places
+        if "pit" in named:  # where nothing certain was found, the interpreter's words would speak against the q-value
+            named = named.assign(pit=np.where(named["fault"] != "", named["pit"], ""))
+        places = [(place, known.get(str(place["place"]))) for place in records(named)]
     slices = records(evaluation.slices.head(_MOST_PLACES))
+    features = evaluation.features if "pit" in evaluation.scores else None  # else no weak segments were looked for
     return ReportData(
         verdict=evaluation.verdict,
         advice=advise(evaluation.verdict, metrics, evaluation.preview),
@@ -332,7 +318,7 @@ def report_data(evaluation: Evaluation, *, beside: tuple[str, Mapping[str, Metri
         sentences=sentences,
         places=places[:_MOST_PLACES],
         segments=segments,
-        searched=_searched(evaluation),
+        searched=[] if features is None or len(features) < FEWEST_ROWS else [str(name) for name in features],
         slices=[(each, known.get(f"{each['slice']} {each['value']}")) for each in slices],
         metrics=_grouped(metrics),
         totals=totals_of(evaluation),
@@ -380,18 +366,3 @@ def _grouped(values: Mapping[str, MetricValue]) -> dict[str, list[tuple[Metric, 
     for metric in map(metric_of, ordered):
         found[metric.group].append((metric, values[metric.name]))
     return {group: each for group, each in found.items() if each}
-
-
-def _plain_places(places: Any) -> Any:
-    """Without the interpreter's words where nothing certain was found: they would speak against the q-value."""
-    if "pit" not in places:
-        return places
-    return places.assign(pit=np.where(places["fault"] != "", places["pit"], ""))
-
-
-def _searched(evaluation: Evaluation) -> list[str]:
-    """The features in which weak segments were looked for."""
-    features = evaluation.features
-    if features is None or "pit" not in evaluation.scores or len(features) < FEWEST_ROWS:
-        return []
-    return [str(name) for name in features]

@@ -339,6 +339,7 @@ def _environment() -> Environment:
         "probability": lambda value: probability(None if value != value else value),
         "label": lambda name: metric_of(name).label.replace("_", " "),
         "as_json": _as_json,
+        "evidence": lambda log: f"{np.exp(log):.3g}" if log < 14.0 else f"10^{log / np.log(10.0):.1f}",
     }
     return environment
 

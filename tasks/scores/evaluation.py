@@ -67,10 +67,14 @@ class MetricValue:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Its ends, where there is one."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
     def __str__(self) -> str:
-        if self.low is None or self.high is None:
-            return significant(self.value, 4)
-        return f"{significant(self.value, 4)} [{significant(self.low, 4)}, {significant(self.high, 4)}]"
+        said = [significant(each, 4) for each in (self.value, *(self.interval or ()))]
+        return said[0] if len(said) == 1 else f"{said[0]} [{said[1]}, {said[2]}]"
 
 
 def finite_metrics(values: Mapping[str, float]) -> dict[str, MetricValue]:

@@ -98,20 +98,15 @@ def level_fault(reading: LevelReading) -> str:
     return f"{first.name[4:]} holds {held}" if first.is_interval else f"{held} below {first.name[4:]}"
 
 
-def level_clause(reading: LevelReading) -> str:
-    """The fault with its size: "the 90 % interval holds 71 % of the targets (66 to 76 %)", and a second one."""
-    return "; ".join(_clause(each) for each in reading.faults)
-
-
 def level_finding(reading: LevelReading, place: str = "", words: str = "") -> Finding:
-    """The finding of a reading that is off."""
+    """The finding of a reading that is off: "the 90 % interval holds 71 % of the targets (66 to 76 %)", and another."""
     (kind, amount), *others = (_kind_and_amount(each) for each in reading.faults)
     return Finding(
         place,
         words or place_in_words(place),
         reading.rows,
         reading.share,
-        level_clause(reading),
+        "; ".join(_clause(each) for each in reading.faults),
         level_fault(reading),
         amount**2,
         kind,
@@ -128,12 +123,9 @@ def _kind_and_amount(fault: Coverage) -> tuple[str, float]:
 
 
 def _clause(fault: Coverage) -> str:
-    held = f"{share_of(fault.observed)} of the targets ({_ends(fault)})"
+    ends = f"{share_of(fault.low).removesuffix(' %')} to {share_of(fault.high)}"
+    held = f"{share_of(fault.observed)} of the targets ({ends})"
     return f"{fault.name} holds {held}" if fault.is_interval else f"{held} lie at or below {fault.name}"
-
-
-def _ends(fault: Coverage) -> str:
-    return f"{share_of(fault.low).removesuffix(' %')} to {share_of(fault.high)}"
 
 
 MOST_NAMED = 3

@@ -200,15 +200,10 @@ def _rest(
 ) -> list[str]:
     """The last sentence, if there is one, on the places that no other speaks of.
 
-    Args:
-        total: how many there are.
-        further: of these, those that have another fault than all rows have and were not named.
-        same: those that have the overall fault.
-        part: those that have no fault without rows of a place that was named, or lie in it and have its fault.
-        beside: those that have the fault of all rows but the first place's.
-        right: those in which no fault was found.
-        alone: whether a fault was told of rows that these hold, which too few of them may show.
-        among: what they are, with its preposition: places, or targets of the same rows.
+    Of ``total`` places ``further`` ones have another fault than all rows have and were not named, the ``same`` have the
+    overall fault, ``part`` have none without rows of a place that was named (or lie in it and have its fault),
+    ``beside`` have that of all rows but the first place's, and in ``right`` no fault was found; ``alone``: though one
+    was told of rows that these hold. They are places, or targets of the same rows (``among``).
     """
     parts, (of, one) = [], among
     if further:

@@ -47,13 +47,9 @@ class Rows:
 
 
 def reasons(support: Support, scores: InputScores, known: Rows, asked: Rows) -> Array:
-    """Why each input is unusual or withheld, (m,) texts; "" for the others.
+    """Why each input is unusual or withheld, (m,) texts; "" for the others, by the rows ``known`` and the ``support``.
 
-    Args:
-        support: of the labelled split (``InputScorer.support``).
-        scores: of the inputs.
-        known: the rows of the labelled split.
-        asked: the inputs.
+    Both are of the labelled split (``InputScorer.support``).
     """
     found = np.full(len(scores.withhold), "", dtype=object)
     unusual = scores.support.unusual(scores.rule.unusual)
@@ -72,14 +68,9 @@ def reasons(support: Support, scores: InputScores, known: Rows, asked: Rows) -> 
 
 
 def unusual_reason(support: Support, reading: SupportReading, row: int, known: Rows, asked: Rows) -> str:
-    """Why one input is unusual: the value that no row comes near, or what tells it from the nearest rows.
+    """Why one input (``row`` of those ``asked``) is unusual: the value that no row comes near, or what tells it apart.
 
-    Args:
-        support: of the labelled split.
-        reading: of the inputs, from ``support.at``.
-        row: number of the input among them.
-        known: the rows of the labelled split.
-        asked: the inputs.
+    The ``reading`` of the inputs is that of ``support.at``.
     """
     nearest = reading.nearest[row]
     typical = float(np.median(support.held_out))
