@@ -7,7 +7,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from typing import Any
@@ -108,18 +108,20 @@ def log_predictive_model(
     name = name or logged_model_name(registered_model_name or "model")
     predictor = _predictor(model, preprocess, method, family)
     exposures = None if exposure is None else exposure_in(input_example, exposure)
-    input_example = _without_exposure(predictor, input_example, exposure)
+    if exposure in input_example.columns:
+        rest = input_example.drop(columns=exposure)
+        with suppress(Exception):  # whatever a model raises that was fitted with it
+            _ask(predictor, rest)
+            input_example = rest
     kinds = input_example.dtypes.items()
     predictor.categories = {str(name): kind for name, kind in kinds if isinstance(kind, pd.CategoricalDtype)}
     defaults = _known_settings(model, predictor, input_example)
-    given = {
+    given: dict[str, Any] = {
         "family": family,
-        "columns": dict(columns) if columns else None,
-        "transforms": dict(transforms) if transforms else None,
-        "levels": list(levels) if levels is not None else None,
-        "component": component,
-        "exposure": exposure,
+        "columns": dict(columns or {}) or None,
+        "transforms": dict(transforms or {}) or None,
     }
+    given |= {"levels": None if levels is None else list(levels), "component": component, "exposure": exposure}
     chosen = {key: value for key, value in given.items() if value is not None}
     output = _ask(predictor, input_example)
     if "family" not in chosen and "family" not in defaults:
@@ -137,7 +139,13 @@ def log_predictive_model(
     law = read_distribution(output, settings, len(input_example))
     if exposures is not None:
         exposed(law, exposures)
-    _use_the_commands_store()
+    if not mlflow.is_tracking_uri_set() and mlflow.active_run() is None:  # type: ignore[no-untyped-call]
+        home = default_home()  # as the commands do, where nobody has pointed MLflow anywhere
+        home.mkdir(parents=True, exist_ok=True)
+        point_mlflow_at(home_store(home))
+        logger.warning(
+            "MLflow was pointed nowhere: logging to %s, as `congruence evaluate` will read", home_store(home)
+        )
     plain = without_categories(input_example)
     columns_told = as_frame(output_columns(output, len(plain))) if is_columns(output) else None  # else read when asked
     with without_notices():
@@ -158,28 +166,6 @@ def log_predictive_model(
 def logged_model_name(registered: str) -> str:
     """The name of a logged model after that of its registered model, without the signs that MLflow refuses there."""
     return re.sub(r"""[/:.%"']""", "-", registered)
-
-
-def _without_exposure(predictor: Any, example: pd.DataFrame, exposure: str | None) -> pd.DataFrame:
-    """The example as the model is to be given it: without the exposure, unless it was fitted with that."""
-    if exposure is None or exposure not in example.columns:
-        return example
-    rest = example.drop(columns=exposure)
-    try:
-        _ask(predictor, rest)
-    except Exception:  # whatever a model raises that misses a column
-        return example
-    return rest
-
-
-def _use_the_commands_store() -> None:
-    """Point MLflow at the home folder's database, as the commands do, where nobody has pointed it anywhere."""
-    if mlflow.is_tracking_uri_set() or mlflow.active_run() is not None:  # type: ignore[no-untyped-call]
-        return
-    home = default_home()
-    home.mkdir(parents=True, exist_ok=True)
-    point_mlflow_at(home_store(home))
-    logger.warning("MLflow was pointed nowhere: logging to %s, as `congruence evaluate` will read", home_store(home))
 
 
 @contextmanager

@@ -327,10 +327,8 @@ def _to_number(kind: DataType) -> Callable[[pd.Series[Any], str], tuple[Any, str
 def _to_string(column: pd.Series[Any], name: str) -> tuple[Any, str]:
     if column.dtype.kind in "iu":
         texts = column.astype(object).map(lambda cell: None if pd.isna(cell) else str(cell))
-        return (
-            texts,
-            f"is given as texts such as {texts.iloc[0]!r}: if these are codes, see that they had no zeros before them",
-        )
+        such = f"is given as texts such as {texts.iloc[0]!r}"
+        return texts, f"{such}: if these are codes, see that they had no zeros before them"
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "bfM":
         raise _refused(name, column, 0, DataType.string, "it has more than one spelling as a text")
     return column, ""
@@ -404,7 +402,6 @@ def _refused(name: str, column: pd.Series[Any], row: int, kind: DataType, why: s
 
 
 def _held(column: pd.Series[Any]) -> str:
+    kinds = {"O": "texts or objects", "i": "whole numbers", "u": "whole numbers", "f": "numbers", "M": "dates"}
     kind = column.dtype.kind
-    return {"O": "texts or objects", "i": "whole numbers", "u": "whole numbers", "f": "numbers", "M": "dates"}.get(
-        kind, str(column.dtype)
-    ) + (f" ({column.dtype})" if kind in "iufM" else "")
+    return kinds.get(kind, str(column.dtype)) + (f" ({column.dtype})" if kind in "iufM" else "")

@@ -153,9 +153,7 @@ def report(X: Any, y: Any, predicted: Any, **settings: Any) -> Any:
     found = evaluate(X, y, predicted, **settings)
     if isinstance(found, EvaluatedPrediction):
         return found
-    if len(found) == 1:
-        return next(iter(found.values()))
-    return _compared(found, baseline, settings.get("seed", 0))
+    return found.popitem()[1] if len(found) == 1 else _compared(found, baseline, settings.get("seed", 0))
 
 
 def compare(X: Any, y: Any, predicted: Any, *, baseline: str | None = None, **settings: Any) -> ComparedPredictions:
@@ -247,11 +245,9 @@ def _protocol(protocol: Any, rows: MemoryRows) -> EvaluationProtocol:
     """
     if isinstance(protocol, str) and protocol not in PROTOCOLS:
         raise InvalidInputError(f"protocol: {protocol!r} is none; choose from {', '.join(PROTOCOLS)}")
-    chosen: EvaluationProtocol = (
-        protocol
-        if isinstance(protocol, EvaluationProtocol)
-        else checked(ProtocolSettings, protocol, "protocol").protocol()
-    )
+    chosen: EvaluationProtocol = protocol
+    if not isinstance(protocol, EvaluationProtocol):
+        chosen = checked(ProtocolSettings, protocol, "protocol").protocol()
     if chosen.reference != "test":
         raise InvalidInputError(
             f"protocol: '{chosen.name}' estimates on a validation split, which an evaluation file names; "
@@ -291,10 +287,7 @@ SCORES: dict[str, Callable[[Array, Distribution], Array]] = {
 class Scorer:
     """Minus the mean score of a fitted model on rows with targets: as scikit-learn has it, more is better.
 
-    Attributes:
-        score: its name.
-        method: of the model, where its class does not tell.
-        levels: of quantiles in an array.
+    ``score``, ``method`` and ``levels`` are those of ``scorer``.
     """
 
     score: str

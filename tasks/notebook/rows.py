@@ -283,11 +283,8 @@ def _matrix(predicted: Any) -> Array | None:
     Raises:
         InvalidInputError: an array of which a value is no number.
     """
-    if isinstance(predicted, (pd.DataFrame, Mapping, str)) or hasattr(predicted, "columns"):
-        return None
-    if not isinstance(predicted, (np.ndarray, list, tuple, pd.Series)) and not (
-        type(predicted).__module__.split(".")[0] in ("torch", "jax", "jaxlib") and hasattr(predicted, "ndim")
-    ):
+    is_tensor = type(predicted).__module__.split(".")[0] in ("torch", "jax", "jaxlib") and hasattr(predicted, "ndim")
+    if hasattr(predicted, "columns") or not (is_tensor or isinstance(predicted, (np.ndarray, list, tuple, pd.Series))):
         return None
     try:
         return np.asarray(as_array(predicted))

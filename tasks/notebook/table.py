@@ -86,8 +86,15 @@ def rows_of(given: Given) -> MemoryRows:
     left_out = _left_out(matrix, columns, targets, names, given)
     valid = np.ones(len(frame), dtype=bool)
     valid[list(left_out)] = False
-    _require_some(valid, targets[valid], names)
-    if targets.ndim == 2 and len(large := _larger(targets[valid], names)) < len(names):
+    if valid.sum() < 2:
+        raise InvalidInputError(f"X, y: {valid.sum() or 'no'} row can be used; give at least two, better hundreds")
+    if np.ptp(targets[valid], axis=0).max() == 0.0:
+        raise InvalidInputError(
+            f"y: {_list(names)} is {np.ravel(targets[valid])[0]:g} in every row, so that there is nothing to predict"
+        )
+    spread = np.atleast_1d(np.std(targets[valid], axis=0))
+    large = [name for name, own in zip(names, spread, strict=True) if _FAR_BELOW * own >= spread.max()]
+    if len(large) < len(names):
         notes.append(
             f"CCE, CRPS, MAE and RMSE of several targets are distances in their units, which {_list(large)} decide"
             f"{'s' if len(large) == 1 else ''}: give each in a unit in which all spread alike, where all are to count."
@@ -242,9 +249,8 @@ def _as_numbers(column: pd.Series[Any], what: str) -> Array:
 def _design(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> SampleDesign:
     """Groups, times and weights; columns of X that are named for them say no longer what is near."""
     found: dict[str, Array] = {}
-    for role, what, values in (("groups", "groups", given.groups), ("time", "time", given.time),
-                               ("weight", "weights", given.weights)):  # fmt: skip
-        if values is None:
+    for role, what in (("groups", "groups"), ("time", "time"), ("weight", "weights")):
+        if (values := getattr(given, what)) is None:
             continue
         column = _column(values, frame, what, given.index)
         if isinstance(values, str):
@@ -409,21 +415,6 @@ def _left_out(
             f"{_first(found)}; {remedy}"
         )
     return found
-
-
-def _larger(targets: Array, names: Sequence[str]) -> list[str]:
-    """The targets whose spread is not far below the largest one."""
-    spread = np.std(targets, axis=0)
-    return [name for name, own in zip(names, spread, strict=True) if _FAR_BELOW * own >= spread.max()]
-
-
-def _require_some(valid: Array, targets: Array, names: Sequence[str]) -> None:
-    if valid.sum() < 2:
-        raise InvalidInputError(f"X, y: {valid.sum() or 'no'} row can be used; give at least two, better hundreds")
-    if np.ptp(targets, axis=0).max() == 0.0:
-        raise InvalidInputError(
-            f"y: {_list(names)} is {np.ravel(targets)[0]:g} in every row, so that there is nothing to predict"
-        )
 
 
 def _encoder(matrix: Array, columns: Sequence[str], given: Given) -> FeatureEncoder:

@@ -96,13 +96,8 @@ EXAMPLE_ROWS = 5
 class Origin:
     """What a recalibrated version is made from: the same origin is the same version.
 
-    Attributes:
-        parent: the version that is corrected.
-        predictions: how its output is read.
-        split: the labelled split that the map is fitted on, or on half of.
-        half: whether on half.
-        protocol: whose kernel and normalisation are used.
-        seed: of the fit.
+    Of a ``parent``, whose output is read by ``predictions``, the map is fitted on the labelled ``split``, or on half of
+    it, with kernel and normalisation of the ``protocol``.
     """
 
     parent: ModelVersion
@@ -115,8 +110,8 @@ class Origin:
     @property
     def digest(self) -> str:
         """32 hexadecimal digits."""
-        parts = {
-            "parent": self.parent.model_id or self.parent.uri,
+        parts: dict[str, Any] = {"parent": self.parent.model_id or self.parent.uri}
+        parts |= {
             "predictions": self.predictions.digested(),
             "split": self.split.digest,
             "half": self.half,
@@ -161,11 +156,7 @@ def register_recalibrated(
 ) -> ModelVersion:
     """Log the corrected model and register it as a new version of the parent's name, with tags and a description.
 
-    Args:
-        settings: the evaluation's; MLflow points where they say.
-        origin: what it is made from.
-        fitted: the correction.
-        encoder: of the settings, which is packed where the correction depends on the inputs.
+    MLflow points where the evaluation's settings say; their encoder is packed where the correction depends on inputs.
 
     Raises:
         ContractError: the model, packed, does not answer as it should on a few rows.
@@ -175,14 +166,23 @@ def register_recalibrated(
         folder.mkdir()
         shutil.move(fetch(origin.parent), folder / PARENT)
         (folder / MAP).write_bytes(to_npz(map_arrays(fitted.map)))
-        embedding = _packed(settings, origin, encoder, folder) if fitted.map.depends_on_input else None
-        described = {
-            "parent": origin.parent.label,
-            "predictions": origin.predictions.model_dump(mode="json"),
-            "embedding": None if embedding is None else vars(embedding),
-        }
-        (folder / DESCRIPTION).write_text(json.dumps(described, indent=1))
         split, model = origin.split, RecalibratedModel()
+        predictions = origin.predictions.model_dump(mode="json")
+        described: dict[str, Any] = {"parent": origin.parent.label, "predictions": predictions, "embedding": None}
+        if fitted.map.depends_on_input:
+            packed, key = pack_encoder(settings.encoder, folder / WEIGHTS)
+            described["embedding"] = vars(
+                DescribedEmbedding(
+                    columns=split.settings.input_columns,
+                    encoder=packed.model_dump(mode="json", exclude_unset=True),
+                    weights=key,
+                    dtype=settings.store.dtype,
+                    normalize=origin.protocol.normalize,
+                    id=encoder.id,
+                    preprocessing_digest=encoder.preprocessing_digest,
+                )
+            )
+        (folder / DESCRIPTION).write_text(json.dumps(described, indent=1))
         frame = split.frame(split.shards[0], list(dict.fromkeys(split.settings.model_input_columns)))
         example = frame[frame.notna().all(axis=1)].head(EXAMPLE_ROWS).reset_index(drop=True)
         try:
@@ -195,19 +195,6 @@ def register_recalibrated(
             ) from error
         signature = _signature(folder / PARENT, example, answered)
         return _register(settings.tracking, origin, fitted, folder, signature, model.read_by)
-
-
-def _packed(settings: EvaluationSettings, origin: Origin, encoder: Encoder, folder: Path) -> DescribedEmbedding:
-    packed, key = pack_encoder(settings.encoder, folder / WEIGHTS)
-    return DescribedEmbedding(
-        columns=origin.split.settings.input_columns,
-        encoder=packed.model_dump(mode="json", exclude_unset=True),
-        weights=key,
-        dtype=settings.store.dtype,
-        normalize=origin.protocol.normalize,
-        id=encoder.id,
-        preprocessing_digest=encoder.preprocessing_digest,
-    )
 
 
 def _signature(parent: Path, example: pd.DataFrame, answered: pd.DataFrame) -> ModelSignature:
@@ -258,14 +245,8 @@ def _register(
         f"Version {parent.version} with its predictive distributions corrected where they are wrong: {fitted.said}. "
         f"Fitted on {rows}. The parent's model is packed into this one."
     )
-    made = client.create_model_version(
-        parent.name,
-        source=info.model_uri,
-        run_id=info.run_id,
-        model_id=info.model_id,
-        tags=tags,
-        description=description,
-    )
+    known = {"source": info.model_uri, "run_id": info.run_id, "model_id": info.model_id}
+    made = client.create_model_version(parent.name, **known, tags=tags, description=description)
     link = [{"name": parent.name, "version": made.version}]
     client.set_logged_model_tags(info.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(link)})
     return resolve(f"models:/{parent.name}/{made.version}")
@@ -323,13 +304,9 @@ FIT_ROWS = 50_000
 
 @dataclass(frozen=True)
 class FittedVersion:
-    """The correction of one version.
+    """The correction of one version, by so many rows, and the p-value of calibration given the input on these.
 
-    Attributes:
-        map: of the inputs.
-        rows: it was fitted on.
-        p_value: of calibration given the input, on these rows.
-        said: what it changes, in words; "" where nothing.
+    ``said`` is what it changes, in words; "" where nothing.
     """
 
     map: RecalibrationMap = field(repr=False)
