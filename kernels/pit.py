@@ -27,8 +27,24 @@ from congruence.kernels.scores import matched_targets
 PitKind = Literal["randomized", "mid", "nonrandomized"]
 
 
+def pit_ranges(y: Array, predictive: Distribution, step: float | None = None) -> tuple[Array, Array]:
+    """Over which the PIT of targets y (n,) is uniform if the model is the truth; see ``Distribution.pit_range``.
+
+    Of targets that are rounded to a ``step`` it is that of all that is rounded to the target.
+    """
+    if step is None:
+        return predictive.pit_range(y)
+    return predictive.pit_range(y - step / 2.0)[0], predictive.pit_range(y + step / 2.0)[1]
+
+
 def pit_values(
-    y: Any, predictive: Distribution, *, kind: PitKind = "randomized", seed: int = 0, keys: Any | None = None
+    y: Any,
+    predictive: Distribution,
+    *,
+    kind: PitKind = "randomized",
+    seed: int = 0,
+    keys: Any | None = None,
+    step: float | None = None,
 ) -> Array:
     """PIT of y_i under the i-th distribution, (n,), in [0, 1].
 
@@ -41,6 +57,7 @@ def pit_values(
         seed: of the randomisation.
         keys: one number or string per row that names it, (n,). The random number of a row depends on the seed and its
             key alone, so it is the same in every sharding. Row numbers by default.
+        step: to which targets are rounded (``scores.resolution``): the jump is then the cell around the target.
 
     Raises:
         InvalidInputError: another kind, or mismatched rows.
@@ -48,7 +65,7 @@ def pit_values(
     targets = matched_targets(predictive, y)
     if kind == "nonrandomized":
         return predictive.cdf(targets)
-    lower, upper = predictive.pit_range(targets)
+    lower, upper = pit_ranges(targets, predictive, step)
     if kind == "mid":
         return np.asarray((lower + upper) / 2.0)
     if kind != "randomized":

@@ -35,6 +35,7 @@ _BESIDE = 0.98  # of the targets that are not the commonest one
 _TIED = 0.01  # of the rows share their value with another; fewer do in finer grids, where a density is as good
 _FINEST = 1e-5  # of the targets' spread; single precision alone is a grid of 1e-7
 _OFF = 1e-3  # of a step
+_APART = 1e-5  # of a step, at which two values are no longer one
 _OF_A_CELL = 10
 _BLOCK = 2**14
 
@@ -62,6 +63,11 @@ def resolution(y: Array) -> float | None:
         for offset in (0.0, commonest):
             places = (values - offset) / step
             held = counts * (np.abs(places - np.rint(places)) < _OFF)
+            near = np.flatnonzero(held)
+            # Beside targets of a million, those of 0 to 9 are not all zeros: of two values at one place one is.
+            same = (np.diff(np.rint(places[near])) == 0.0) & (np.diff(places[near]) > _APART)
+            first, second = near[:-1][same], near[1:][same]
+            held[np.where(counts[first] < counts[second], first, second)] = 0
             # Where most targets are one value, the others must say so, too.
             beside = np.sum(held[values != commonest]) / np.sum(counts[values != commonest])
             if np.sum(held) >= ON_GRID * len(targets) and beside >= _BESIDE:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from congruence.kernels.arrays import Array, mean_one, printed, require_matrix, require_targets
+from congruence.kernels.conditional_calibration.bases import cell_step_of
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
@@ -235,7 +236,8 @@ class Split:
         y = require_targets(y, "y", self.n)
         smoother = self.smoother if query is None else self.spectrum.smoother(self.x, self._as_inputs(query, "query"))
         blocks = version_blocks(self.dependence, y, predictive)
-        return local_reading(smoother, pit_values(y, predictive, seed=seed, keys=keys), blocks)
+        step = cell_step_of(y, predictive)
+        return local_reading(smoother, pit_values(y, predictive, seed=seed, keys=keys, step=step), blocks)
 
     def score_inputs(
         self,

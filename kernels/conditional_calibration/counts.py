@@ -7,7 +7,8 @@ A randomised PIT value of a sparse count is mostly the random number V. The mean
 
 has mean 0 if the model is the truth and no randomness but the data's. Its distribution is each version's own: the null
 is drawn by u uniform in (0, 1), from the jump that holds u, and every statistic is put on one scale by the moments of
-its own draws.
+its own draws. Targets of continuous distributions that are rounded are counts of steps: the jump is that of the cell
+around the target.
 
 What is wrong with predicted counts, in the counts' own terms: their sum, zeros, ones, two and more.
 
@@ -35,13 +36,16 @@ from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks,
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
-from congruence.kernels.pit import ORDERS, mean_scores
+from congruence.kernels.pit import ORDERS, mean_scores, pit_ranges
 
 TAIL = 1e-7
 """Of a distribution, beyond which on either side its jumps are taken as one."""
 
 LARGEST_TABLE = 4096
 """Counts between the tails of the widest distribution of a split, beyond which no row is scored by means over jumps."""
+
+TAIL_OF_CELLS = 1e-3
+"""The same of cells to which targets are rounded: of heavy tails these are many, and score as the outermost does."""
 
 _READ_AT_ONCE = 4096
 _COMPARED = 64  # counts or cells that take less to compare with each draw than a search among them
@@ -70,6 +74,14 @@ def _spans(predictive: Distribution) -> Array:
     return np.asarray(kept["spans"])
 
 
+def is_by_jumps(predictive: Distribution, width: float, step: float | None) -> bool:
+    """Whether scores are means over jumps: those of tables of at most a ``width``, or of cells of a ``step``.
+
+    The rank among draws is scored as it is.
+    """
+    return 0 < width <= LARGEST_TABLE or (step is not None and predictive.stated == "all")
+
+
 def _width(spans: Array) -> int:
     """How many counts the widest distribution needs."""
     return int(np.max(spans[:, 1] - spans[:, 0])) + 1
@@ -77,7 +89,7 @@ def _width(spans: Array) -> int:
 
 @dataclass(frozen=True)
 class JumpScores:
-    """Scores by rows: means over the jumps of counts, or over the cells that are stated, (n, 4), and their null.
+    """Scores by rows: means over the jumps of counts, or over cells, (n, 4), and their null.
 
     The null takes a table of each distribution of counts, which is made when it is first asked for.
     """
@@ -86,19 +98,25 @@ class JumpScores:
     predictive: Distribution = field(repr=False)
     cells: Cells | None = field(default=None, repr=False)
     """Where these are stated."""
+    grid: tuple[Array, float] | None = field(default=None, repr=False)
+    """Targets (n,), and the step to which they are rounded, where cells are made of these."""
 
     @classmethod
-    def of(cls, y: Array, predictive: Distribution) -> JumpScores | None:
-        """Of outcomes y (n,); None where all is stated, and of counts too wide for a table (small jumps)."""
-        if y.ndim != 1 or not 0 < table_width(predictive) <= LARGEST_TABLE:
+    def of(cls, y: Array, predictive: Distribution, step: float | None = None) -> JumpScores | None:
+        """Of outcomes y (n,); None where all is stated, and of counts too wide for a table (small jumps).
+
+        ``step``: of cells in which outcomes are judged, see ``cell_step``.
+        """
+        if y.ndim != 1 or not is_by_jumps(predictive, table_width(predictive), step):
             return None
-        return cls.at(y, predictive)
+        return cls.at(y, predictive, step)
 
     @classmethod
-    def at(cls, y: Array, predictive: Distribution) -> JumpScores:
+    def at(cls, y: Array, predictive: Distribution, step: float | None = None) -> JumpScores:
         """Of outcomes y (n,) whose distributions are known to need no wide table."""
         cells = predictive.cells(y)
-        return cls(mean_scores(*(predictive.pit_range(y) if cells is None else cells.range)), predictive, cells)
+        scores = mean_scores(*(pit_ranges(y, predictive, step) if cells is None else cells.range))
+        return cls(scores, predictive, cells, None if step is None else (y, step))
 
     @property
     def levels(self) -> Array | None:
@@ -110,11 +128,26 @@ class JumpScores:
         """F_i at successive counts between the tails, or at the ends of cells, (n, K)."""
         if self.cells is not None:
             return np.broadcast_to(self.cells.ends, (len(self), self.cells.ends.shape[1]))
-        predicted, spans = self.predictive, _spans(self.predictive)
-        counts = spans[:, :1] + np.arange(_width(spans))
-        ends = np.array(predicted.cdf(counts) if predicted.counts is None else predicted.counts.cumulative(counts))
+        predicted, spans = self.predictive, self.spans
+        places = spans[:, :1] + np.arange(_width(spans))
+        if self.grid is not None:
+            y, step = self.grid
+            ends = np.array(predicted.cdf(y[:, None] + step * (places + 0.5)))
+        else:
+            ends = np.array(predicted.cdf(places) if predicted.counts is None else predicted.counts.cumulative(places))
         ends[:, -1] = 1.0
         return ends
+
+    @cached_property
+    def spans(self) -> Array:
+        """The first and the last count of each table; of a grid, in steps from the target."""
+        if self.grid is None:
+            return _spans(self.predictive)
+        y, step = self.grid
+        reach = (self.predictive.quantile(np.array([[TAIL_OF_CELLS, 0.5, 1.0 - TAIL_OF_CELLS]])) - y[:, None]) / step
+        middle = np.rint(reach[:, 1:2])
+        most = LARGEST_TABLE // 2 - 1
+        return np.asarray(middle + np.clip(np.rint(reach[:, ::2]) - middle, -most, most))
 
     @property
     def starts(self) -> Array:
@@ -158,7 +191,7 @@ class JumpScores:
         for rows in row_slices(len(self), size):
             part = self[rows]
             if self.cells is None:
-                vars(part.predictive)["spans"] = _spans(self.predictive)[rows]
+                vars(part)["spans"] = self.spans[rows]
             yield part
 
     def __len__(self) -> int:
@@ -166,7 +199,8 @@ class JumpScores:
 
     def __getitem__(self, rows: Any) -> JumpScores:
         cells = None if self.cells is None else self.cells[rows]
-        part = JumpScores(self.values[rows], self.predictive[rows], cells)
+        grid = None if self.grid is None else (self.grid[0][rows], self.grid[1])
+        part = JumpScores(self.values[rows], self.predictive[rows], cells, grid)
         if "variance" in vars(self):
             vars(part)["variance"] = self.variance[rows]
         return part

@@ -16,15 +16,17 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.conditional_calibration.bases import (
+    MIDDLE_HALF,
     TILE_ROWS,
     Bases,
     Basis,
     KernelColumns,
+    cell_step,
     own_basis,
     own_quantiles,
     product,
 )
-from congruence.kernels.conditional_calibration.counts import LARGEST_TABLE, JumpScores, table_width
+from congruence.kernels.conditional_calibration.counts import JumpScores, is_by_jumps, table_width
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import LEVELS, PREFIX, LocalReading, ScoreSmoothing
 from congruence.kernels.conditional_calibration.null import CalibrationSettings, draw_blocks, projected_draws
@@ -51,6 +53,7 @@ class Version:
         name: of the version.
         own: basis on its own quantiles; None where these do not depend on the input, or are not finite.
         by_jumps: whether its scores are means over jumps (``JumpScores``): in all rows or in none.
+        step: of the cells in which its targets are judged, see ``cell_step``.
         dependent: blocks of all rows that depend on each other, at most ``MOST_BLOCKS``.
         seed: of the randomisation of PIT values.
     """
@@ -58,15 +61,18 @@ class Version:
     name: str
     own: Basis | None = field(repr=False)
     by_jumps: bool
+    step: float | None
     dependent: DependentBlocks | None = field(repr=False)
     seed: int
 
     @classmethod
     def of(cls, bases: Bases, name: str, found: BlockSums, dependent: DependentBlocks | None, seed: int) -> Version:
         """Returns it from what ``quantiles_pass`` found of the version; its own basis has no directions yet."""
-        own = own_basis(found.rows("quantiles"), bases.settings, dtype=bases.dtype, seed=bases.seed)
+        quantiles, law = found.rows("quantiles"), found.kept["law"][0]
+        own = own_basis(quantiles[:, len(MIDDLE_HALF) :], bases.settings, dtype=bases.dtype, seed=bases.seed)
+        step = cell_step(found.rows("targets"), law, quantiles[:, : len(MIDDLE_HALF)], bases.n)
         joined = None if dependent is None else dependent.joined(MOST_BLOCKS)
-        return cls(name, own, 0 < found.largest["width"] <= LARGEST_TABLE, joined, seed)
+        return cls(name, own, is_by_jumps(law, found.largest["width"], step), step, joined, seed)
 
     def own_columns(self, rows: BlockRows, bases: Bases, predictive: Distribution) -> KernelColumns | None:
         """Returns the columns of its own basis at the rows of a block, if it has one; NaN where a quantile is none."""
@@ -78,7 +84,7 @@ class Version:
 
     def jumps(self, rows: BlockRows, predictive: Distribution) -> JumpScores | None:
         """Returns its scores at the rows of a block, where they are means over jumps."""
-        return JumpScores.at(np.asarray(rows.targets(), dtype=np.float64), predictive) if self.by_jumps else None
+        return JumpScores.at(rows.targets().astype(np.float64), predictive, self.step) if self.by_jumps else None
 
     def dependent_at(self, rows: BlockRows, at: slice) -> DependentBlocks | None:
         """Returns the blocks of dependent rows at a tile of a block."""
@@ -86,14 +92,17 @@ class Version:
 
 
 def quantiles_pass(rows: BlockRows, settings: CalibrationSettings, versions: Sequence[str], positions: Array) -> Pass:
-    """Returns what versions say of the sampled rows, and how wide the widest of their distributions is."""
+    """Returns targets and what versions say of the sampled rows, and how wide the widest of their distributions is."""
     targets, found = rows.targets(), {name: BlockSums() for name in versions}
     chosen = chosen_in(positions, rows.first, len(targets))
     for name, sums in found.items():
         predictive = rows.predictive(name)
         sums.raise_to("width", table_width(predictive))
         if len(chosen):
-            sums.keep("quantiles", own_quantiles(targets[chosen], predictive[chosen], settings.levels))
+            levels = (*MIDDLE_HALF, *settings.levels)
+            sums.keep("law", predictive[:1])
+            sums.keep("targets", targets[chosen].astype(np.float64))
+            sums.keep("quantiles", own_quantiles(targets[chosen], predictive[chosen], levels))
     return found
 
 
@@ -105,11 +114,11 @@ def version_scores(
     Keys are read only where a PIT value is randomised: texts take seconds.
     """
     models, found = {version.name: rows.predictive(version.name) for version in versions}, {}
-    steps = any(predictive.may_jump or predictive.has_steps for predictive in models.values())
+    steps = any(version.step or models[version.name].may_jump or models[version.name].has_steps for version in versions)
     keys = rows.blocks.keys(rows.block) if steps else None
     for version in versions:
         predictive = models[version.name]
-        pit = pit_values(rows.targets(), predictive, seed=version.seed, keys=keys)
+        pit = pit_values(rows.targets(), predictive, seed=version.seed, keys=keys, step=version.step)
         jumps = version.jumps(rows, predictive)
         found[version.name] = predictive, pit, jumps, pit_scores(pit) if jumps is None else jumps.values
     return found

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.special import gammaincc, ndtr
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.bases import cell_step_of
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.local_reading import (
     LocalReading,
@@ -59,10 +60,11 @@ class RowScores:
         """Of targets y, (n,); None of vectors, which have no PIT."""
         if y.ndim != 1:
             return None
-        counts = JumpScores.of(y, predictive)
-        if counts is not None:
-            return cls(counts.values, counts.variance)
-        return cls(pit_scores(pit_values(y, predictive, seed=seed, keys=keys)), None)
+        step = cell_step_of(y, predictive)
+        jumps = JumpScores.of(y, predictive, step)
+        if jumps is not None:
+            return cls(jumps.values, jumps.variance)
+        return cls(pit_scores(pit_values(y, predictive, seed=seed, keys=keys, step=step)), None)
 
 
 @dataclass(frozen=True)

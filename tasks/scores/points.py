@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array, end_of_range
+from congruence.kernels.conditional_calibration.bases import cell_step_of
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, correlations, dependence_scores
@@ -177,14 +178,15 @@ def score_points(measurement: VersionMeasurement, rows: Rows) -> dict[str, Array
             points[f"{PREFIX}fault"] = np.where(points[f"{PREFIX}fault"] == "", "", plain).astype(object)
             for name in ("shift", "factor"):  # in predicted spreads, which are an interpolation
                 del points[f"{PREFIX}{name}"]
-    step = resolution(targets)
+    step, cells = resolution(targets), cell_step_of(targets, predictive, rows.seed)
     found: dict[str, Array] = {}
     scored: dict[str, int] = {}
     for start in range(0, max(1, len(targets)), CHUNK_ROWS):
         chunk = slice(start, start + CHUNK_ROWS)
         scores = point_scores(predictive[chunk], targets[chunk], step)
         if targets.ndim == 1:
-            scores["pit"] = pit_values(targets[chunk], predictive[chunk], seed=rows.seed, keys=rows.names[chunk])
+            keys = rows.names[chunk]
+            scores["pit"] = pit_values(targets[chunk], predictive[chunk], seed=rows.seed, keys=keys, step=cells)
         for metric in METRICS.values():
             if metric.point is not None and (made := metric.point(targets[chunk], predictive[chunk])) is not None:
                 scores[metric.column] = made

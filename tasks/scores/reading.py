@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.bases import cell_step_of
 from congruence.kernels.conditional_calibration.counts import (
     CountReading,
     CountRows,
@@ -78,7 +79,7 @@ class RowsRead:
     Attributes:
         pit: PIT values, (n,).
         counts: the rows, where they are counts with many zeros.
-        jumps: scores of the rows, where they are counts of any kind, or lie in cells that the version states: what is
+        jumps: scores of the rows, where they are counts of any kind, or lie in cells, stated or by rounding: what is
             read then takes no random numbers, which hide what few claims say.
         blocks: of the rows, where they depend on each other.
         targets: the rows in the targets' own unit; sizes are in predicted spreads without them.
@@ -98,11 +99,11 @@ class RowsRead:
     def of(cls, given: Rows, mixing: float = 0.0) -> RowsRead:
         """Of rows of one target, with their scores."""
         points, targets, predictive, blocks = given.columns, given.targets, given.predictive, given.found.blocks
-        jumps, pit = JumpScores.of(targets, predictive), points["pit"]
+        step, pit = cell_step_of(targets, predictive, given.seed), points["pit"]
         return cls(
             pit,
             CountRows.of(targets, predictive),
-            jumps,
+            JumpScores.of(targets, predictive, step),
             blocks,
             TargetRows(targets, points["mean"], points["std"], pit, blocks),
             predictive.members,

@@ -5,7 +5,8 @@ import pytest
 import scipy.integrate
 from scipy import stats
 
-from congruence.kernels import NegativeBinomial, Normal, Poisson, ZeroInflated
+from congruence.kernels import Gamma, NegativeBinomial, Normal, Poisson, StudentT, ZeroInflated
+from congruence.kernels.conditional_calibration.bases import cell_step_of
 from congruence.kernels.conditional_calibration.counts import (
     TAIL,
     CountRows,
@@ -18,7 +19,7 @@ from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.kernels.kernel_functions import RBF
-from congruence.kernels.pit import mean_scores, pit_scores
+from congruence.kernels.pit import kolmogorov_smirnov, mean_scores, pit_scores, pit_values
 from congruence.tasks.sentences.counts import count_finding
 from congruence.tasks.sentences.findings import sentences_of
 
@@ -97,6 +98,50 @@ def test_smoothed_scores_of_true_counts_have_the_stated_spread(split) -> None:
     readings = [prepared.version(rng.poisson(rate), Poisson(rate)).reading for _ in range(60)]
     spread = np.std([reading.ratios for reading in readings], axis=0)
     np.testing.assert_allclose(spread.mean(axis=0), 1.0, atol=0.15)
+
+
+@pytest.mark.parametrize("step", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("family", [stats.norm, stats.t(3.0), stats.gamma(1.0)])
+def test_scores_of_rounded_targets_are_those_of_the_cells_around_them(family: object, step: float) -> None:
+    rng, n = np.random.default_rng(4), 40
+    location, scale = rng.standard_normal(n), np.exp(0.3 * rng.standard_normal(n))
+    if family is stats.norm:
+        law, exact = Normal(location, scale), stats.norm(location, scale)
+    elif family.dist.name == "t":
+        law, exact = StudentT(np.full(n, 3.0), location, scale), stats.t(3.0, location, scale)
+    else:
+        law, exact = Gamma(np.ones(n), scale), stats.gamma(1.0, scale=scale)
+    drawn = np.round(exact.rvs(size=(5000, n), random_state=1) / step) * step
+    direct = mean_scores(exact.cdf(drawn - step / 2.0), exact.cdf(drawn + step / 2.0))
+    rows = JumpScores.at(drawn[0], law, step)
+    np.testing.assert_allclose(rows.values, direct[0], atol=1e-9)
+    np.testing.assert_allclose(rows.variance.mean(axis=0), np.mean(direct**2, axis=(0, 1)), rtol=0.03)
+    simulated = rows.drawn(rng.random((n, 4000)))
+    np.testing.assert_allclose(simulated.mean(axis=2), 0.0, atol=0.08)
+    np.testing.assert_allclose(np.mean(simulated**2, axis=(0, 2)), rows.variance.mean(axis=0), rtol=0.04)
+    np.testing.assert_allclose(rows[np.array([3, 1])].variance, rows.variance[[3, 1]], rtol=1e-9)
+    assert kolmogorov_smirnov(pit_values(drawn[:50].ravel(), law[np.tile(np.arange(n), 50)], step=step)).p_value > 0.01
+
+
+@pytest.mark.parametrize("step", [0.25, 1.0, 2.0])
+def test_a_right_version_of_rounded_targets_is_left_alone_and_a_wrong_one_is_found(step: float) -> None:
+    """The same mean in all rows: PIT values lie on few points, on which .4 of right versions were called wrong."""
+    rng, n = np.random.default_rng(6), 100
+    prepared = prepare_calibration(rng.standard_normal((n, 2)), settings=CalibrationSettings(draws=199, directions=30))
+    right, narrow, low = Normal(np.zeros(n), 1.0), Normal(np.zeros(n), 1.0 / 1.5), Normal(np.full(n, -0.5), 1.0)
+    targets = [np.round(rng.standard_normal(n) / step) * step for _ in range(60)]
+    assert sum(prepared.test_version(y, right).p_value <= 0.05 for y in targets) <= 7
+    for law in (narrow, low):
+        assert sum(prepared.test_version(y, law).p_value <= 0.05 for y in targets[:10]) >= 8
+
+
+def test_rounding_that_is_finer_than_matters_changes_nothing() -> None:
+    rng = np.random.default_rng(8)
+    y, law = rng.standard_normal(400), Normal(np.zeros(400), 1.0)
+    assert cell_step_of(y, law) is None
+    assert cell_step_of(np.round(y, 2), law) is None
+    assert cell_step_of(np.round(2.0 * y) / 2.0, law) == 0.5
+    assert cell_step_of(np.round(np.exp(y)), Poisson(np.full(400, 2.0))) is None  # counts have jumps of their own
 
 
 MANY = 20_000

@@ -146,6 +146,8 @@ def test_a_resolution_is_found_where_targets_are_rounded_and_nowhere_else() -> N
     assert scores.resolution((counts - 3.0) / 1.7) == pytest.approx(1.0 / 1.7, rel=1e-5)  # standardised whole numbers
     rare = np.where(rng.random(4000) < 0.99, 0.0, rng.poisson(2.0, 4000))
     assert scores.resolution(rare) in (None, 1.0)  # that most are 0 says nothing of steps
+    large = np.where(rng.random(4000) < 0.04, rng.poisson(1e7, 4000), counts)
+    assert scores.resolution(large) in (None, 1.0)  # not 10^6, beside which 0 to 9 would be one value
     mixed = scores.marginal_log_score(zeros)
     assert mixed == pytest.approx(np.log(2.0) + 0.5 * 1.4189, abs=0.05)
 

@@ -114,6 +114,18 @@ def test_a_version_beside_one_of_counts_has_the_numbers_that_it_has_alone(blocks
         np.testing.assert_allclose(together[name].test.null_statistics, alone.null_statistics, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["right", "members"])
+def test_rounded_targets_have_the_same_cells_in_memory_and_in_blocks(blocks: CutRows, name: str) -> None:
+    n, settings = 900, replace(SETTINGS, draws=99)
+    x, y, law = blocks.x[:n], np.round(blocks.y[:n]), blocks.models[name][:n]
+    found, columns = calibrated(CutRows(x, y, {"": law}, cuts=(0, 301, n)), settings=settings)
+    there, here = found[""], held(x, settings).version(y, law, keys=np.arange(n), seed=3)
+    assert there.test.statistic == pytest.approx(here.test.statistic, rel=1e-4)
+    np.testing.assert_allclose(there.test.null_statistics, here.test.null_statistics, rtol=1e-3, atol=1e-3)
+    ratios = there.whole(columns[""]).reading.ratios
+    np.testing.assert_allclose(ratios, here.reading.ratios, rtol=1e-3, atol=1e-4)
+
+
 def test_keys_are_read_only_where_a_law_jumps(blocks: CutRows) -> None:
     some = CutRows(blocks.x[:400], blocks.y[:400], cuts=(0, 400))
     with patch.object(CutRows, "keys", side_effect=OSError("keys were read")):
