@@ -18,7 +18,8 @@ from congruence.tasks.evaluate.plan import with_fitted_encoder
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.runtime.files import ENDING, abandoned, alone, digest_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.store.objects import ObjectStore, StoredObject, group_folder, store_header
+from congruence.tasks.store.embeddings import group_folder, store_header
+from congruence.tasks.store.objects import ObjectStore, StoredObject
 
 RECENT_SECONDS = 3600.0
 """What was written within the last hour may belong to a run, and stays, whatever it is."""
@@ -101,7 +102,7 @@ def _named(settings: Sequence[EvaluationSettings]) -> tuple[set[str], set[str], 
             split = open_split(chosen, each.plans_folder)
             splits.add(split.digest)
             shards |= {shard.digest for shard in split.shards}
-            groups.add(group_folder(key, split))
+            groups.add(group_folder(key, split.digest, split.shards))
     return splits, shards, groups
 
 

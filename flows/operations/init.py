@@ -90,7 +90,7 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
 
     from congruence.tasks.contract import ContractError
     from congruence.tasks.contract.loading import METADATA_KEY, resolved_contract
-    from congruence.tasks.models.predictions import ServedVersion, warm_model
+    from congruence.tasks.models.processes import ServedVersion, warm_model
     from congruence.tasks.models.registry import select
 
     version = select(uri)[-1]

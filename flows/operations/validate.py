@@ -23,7 +23,8 @@ from congruence.tasks.evaluate.evaluation import require_measurable, rows_left_o
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
 from congruence.tasks.evaluate.steps import checked_version
 from congruence.tasks.evaluate.stored import opened
-from congruence.tasks.models.predictions import contract_rows, warm_model
+from congruence.tasks.models.evaluated_rows import contract_rows
+from congruence.tasks.models.processes import warm_model
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion
 

@@ -27,7 +27,7 @@ from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, g
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, try_contract
-from congruence.tasks.models.predictions import ServedVersion
+from congruence.tasks.models.processes import ServedVersion
 from congruence.tasks.models.registry import IN_USE, resolve
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.lines import Advance, about

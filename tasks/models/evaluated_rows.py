@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,22 +23,16 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractReport, check_contract
 from congruence.tasks.contract.loading import contract_digest, require_counts
-from congruence.tasks.contract.model import failure_text
+from congruence.tasks.contract.model import EXPOSURE, failure_text
 from congruence.tasks.data.settings import SampleDesign, Shard
 from congruence.tasks.data.split import Split
-from congruence.tasks.models.predictions import (
-    KeptPredictions,
-    NotPredictedError,
-    ServedVersion,
-    concatenate,
-    contract_rows,
-    model_frame,
-    object_name,
-    warm_model,
-)
+from congruence.tasks.encoders.base import InvalidRow
+from congruence.tasks.encoders.images import decode_image
+from congruence.tasks.models.processes import ServedVersion, warm_model
 from congruence.tasks.runtime.errors import ContractError
-from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
-from congruence.tasks.store.objects import ObjectStore, StoreAddress
+from congruence.tasks.settings.sections import EncoderSettings
+from congruence.tasks.store.embeddings import EmbeddingStore, StoreAddress, open_store_cached
+from congruence.tasks.store.objects import KeptPredictions, NotPredictedError, ObjectStore, concatenate, object_name
 
 CONTRACT_ROWS = 32
 RATE_ROWS = 2048
@@ -259,6 +255,48 @@ class EvaluatedRows:
         except NotPredictedError:
             self.predict(version, shards)
             return kept.read(names)
+
+
+def model_frame(split: Split, shard: Shard, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """``columns`` of ``shard``: by default the model inputs, and predictions that are stored beside them.
+
+    The exposure of its rows, where the split names one, is the column ``EXPOSURE``.
+    """
+    asked = [*split.settings.model_input_columns, *split.settings.stored_columns] if columns is None else columns
+    frame, exposure = split.frame(shard, asked), split.settings.exposure and split.design([shard]).exposure
+    return frame if exposure is None else frame.assign(**{EXPOSURE: exposure})
+
+
+def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd.DataFrame, Array | None]:
+    """Model inputs and targets of the first rows that will be evaluated, as far as one can tell: at most ``most``.
+
+    Left out are rows without a finite target, or whose input cannot be read (rows may be ``missing`` features): they
+    will have no embedding, so no version is asked for them. Targets are None where the split has none.
+    """
+    first, kind = split.shards[0], split.settings.input_kind
+    frame = model_frame(split, first)
+    targets = split.targets(first) if split.settings.target_columns else None
+    if kind == "features":
+        usable = np.ones(len(frame), dtype=bool)
+        usable[list(split.features(first, missing=missing)[1])] = False
+    else:
+        needed = [name for name in frame.columns if name in split.settings.input_columns]
+        usable = frame[needed].notna().all(axis=1).to_numpy()
+    if targets is not None:
+        usable = usable & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
+    rows = np.flatnonzero(usable)
+    if kind == "image":
+        decoded = (row for row, read in enumerate(split.input_readers(first)) if usable[row] and _is_image(read))
+        rows = np.array(list(islice(decoded, most)) or rows, dtype=np.int64)
+    return frame.iloc[rows[:most]], None if targets is None else targets[rows[:most]]
+
+
+def _is_image(read: Callable[[], Any]) -> bool:
+    try:
+        decode_image(read(), EncoderSettings().max_pixels)
+    except InvalidRow:
+        return False
+    return True
 
 
 def try_contract(served: ServedVersion, split: Split, *, missing: bool = False) -> ContractReport:

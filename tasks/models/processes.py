@@ -1,9 +1,10 @@
-"""The process of a model: what its answers are, and the nursery beside this process that it is a fork of."""
+"""A version, loaded once in a process of its own: what it answers, and the nursery that its process is a fork of."""
 
 from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import pickle
 import re
@@ -14,14 +15,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -30,12 +34,19 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 
 from congruence.tasks import readers
+from congruence.tasks.contract import PredictionSettings, PredictiveModel
+from congruence.tasks.contract.loading import fetch, loading_remedy
+from congruence.tasks.contract.model import failure_text
+from congruence.tasks.data.settings import StoredColumns
 from congruence.tasks.models import model_process
 from congruence.tasks.models.environments import logged_environment, model_variables, tail_of
 from congruence.tasks.readers.base import UnreadableOutputError, unflatten
 from congruence.tasks.readers.read import installed_readers
-from congruence.tasks.runtime.errors import ContractError
-from congruence.tasks.settings.sections import PredictSettings
+from congruence.tasks.runtime.errors import ContractError, SettingsError
+from congruence.tasks.runtime.memory import MadeOnce
+from congruence.tasks.settings.sections import ModelVersion, PredictSettings
+
+logger = logging.getLogger(__name__)
 
 _SCRIPT = str(Path(model_process.__file__).resolve())
 _OF_ALL = ["mlflow.pyfunc", "pandas", "pyarrow.parquet", "congruence.tasks.contract.predictors"]
@@ -43,6 +54,91 @@ _OF_PACKAGES = {"scikit-learn": "sklearn.pipeline", "scipy": "scipy.stats", "tor
 """What the nursery imports once for all versions that need it: these take most of the time of loading."""
 _TO_END = 5.0
 """Seconds for a killed process to be gone."""
+
+
+@dataclass(frozen=True)
+class ServedVersion:
+    """All that a worker needs to load a version: small, picklable, without the version itself.
+
+    Attributes:
+        version: which.
+        contract: how its output is read, see ``resolved_contract``.
+        tracking_uri: MLflow server or database; the process's current one where it is None.
+        registry_uri: the model registry; that of ``tracking_uri`` where it is None.
+        settings: whether it runs in a process of its own.
+        environments: folder, on the worker's machine, that keeps the environments of versions.
+        inputs: the columns that it is given, where its entry of ``models:`` names them.
+        stored: where its predictions are columns of the split, these: then no model is loaded.
+    """
+
+    version: ModelVersion
+    contract: PredictionSettings
+    tracking_uri: str | None = field(default=None, repr=False)
+    registry_uri: str | None = field(default=None, repr=False)
+    settings: PredictSettings = field(default_factory=PredictSettings)
+    environments: str = ".congruence/environments"
+    inputs: tuple[str, ...] | None = None
+    stored: StoredColumns | None = None
+
+    @property
+    def label(self) -> str:
+        """``name/version``."""
+        return self.version.label
+
+    @property
+    def key(self) -> str:
+        """What differs between two versions, or two ways to read or run one."""
+        parts = (self.tracking_uri, self.version.model_id or self.version.uri, self.version.run_id)
+        read = f"{self.contract.model_dump_json()} {self.inputs} {self.stored}"
+        return f"{parts} {read} {self.settings.model_dump_json()} {self.environments}"
+
+
+def warm_model(served: ServedVersion) -> PredictiveModel:
+    """The version, loaded at most once in this process while it is one of the two asked last; for any thread.
+
+    Raises:
+        ContractError: it cannot be loaded.
+        MlflowException: MLflow does not answer.
+    """
+    return _models.get(served.key, lambda: _load(served))
+
+
+_models = MadeOnce[PredictiveModel](2)
+"""One is loaded at a time: MLflow's addresses and the import path belong to the process."""
+
+
+class _Answers:
+    """Stored predictions as a model that answers with the columns that it is given, under their own names."""
+
+    metadata = Model()
+
+    def __init__(self, columns: dict[str, str]) -> None:
+        self.columns = columns
+
+    def predict(self, data: pd.DataFrame) -> pd.DataFrame:
+        return data.rename(columns=self.columns)
+
+
+def _load(served: ServedVersion) -> PredictiveModel:
+    if served.stored is not None:
+        answers = _Answers(served.stored.columns)
+        return PredictiveModel(served.version, served.contract, answers, tuple(served.stored.columns))
+    if served.tracking_uri is not None and mlflow.get_tracking_uri() != served.tracking_uri:
+        mlflow.set_tracking_uri(served.tracking_uri)
+    registry = served.registry_uri or served.tracking_uri
+    if registry is not None and mlflow.get_registry_uri() != registry:
+        mlflow.set_registry_uri(registry)
+    started = time.perf_counter()
+    folder = fetch(served.version)
+    try:
+        model = ModelProcess(folder, served.label, served.settings, Path(served.environments))
+    except SettingsError:
+        raise
+    except Exception as error:
+        remedy = f"; {loading_remedy(error, served.version.uri)}" if served.settings.isolation == "none" else ""
+        raise ContractError(f"{served.label}: loading failed: {failure_text(error)}{remedy}") from error
+    logger.info("%s loaded in %.1f s", served.label, time.perf_counter() - started)
+    return PredictiveModel(served.version, served.contract, model, served.inputs)
 
 
 class ModelProcess:

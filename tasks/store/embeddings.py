@@ -1,6 +1,6 @@
 """The embeddings of a split by one encoder, shared by every version, later run and concurrent evaluation.
 
-They lie in one Zarr group (see ``layout``), which ``zarr.open`` opens. One task writes a shard: the other arrays first,
+They lie in one Zarr group, which ``zarr.open`` opens. One task writes a shard: the other arrays first,
 its object of ``embeddings`` last. Each object is written at once and whole, so a shard is done when that object is
 there, and one listing tells which are not. Two writers of a shard write the same; the last one stands. Zarr's own
 checksums (zstd, crc32c) tell when a file was damaged, which is an error that names the file.
@@ -11,29 +11,60 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.codecs import ZstdCodec
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.runtime.memory import MadeOnce
-from congruence.tasks.store.objects import (
-    ARRAYS,
-    CutSplit,
-    DType,
-    ObjectStore,
-    StoreAddress,
-    group_folder,
-    group_metadata,
-    store_header,
-)
+from congruence.tasks.store.objects import ObjectStore
+
+DType = Literal["float32", "float16"]
+ARRAYS = ("embeddings", "valid", "reason", "key", "target")
+_FORMAT = 3
+_CHUNK_ROWS = 1024
+
+
+class CutSplit(Protocol):
+    """What the store asks of a split."""
+
+    @property
+    def shards(self) -> list[Shard]:
+        """In order."""
+
+    @property
+    def digest(self) -> str:
+        """Names the rows, however they are cut into shards."""
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """What a worker needs to open the embeddings by one encoder; a few hundred bytes.
+
+    It carries the options of the store's file system, keys included, as the settings in every task do: a scheduler
+    forgets them with the task, and they appear in no ``repr``. `open_store_cached` opens it for a split.
+
+    Attributes:
+        uri: of the store.
+        options: of its file system.
+        encoder_key: the encoder, preprocessing, dimension and dtype, by digest.
+        dimension: of the embeddings.
+        dtype: of the stored values.
+    """
+
+    uri: str
+    options: Mapping[str, Any] = field(repr=False, hash=False)
+    encoder_key: str
+    dimension: int
+    dtype: DType = "float32"
 
 
 class StoreError(CongruenceError):
@@ -46,12 +77,12 @@ class EmbeddingStore:
     It may be used from many threads.
     """
 
-    def __init__(self, address: StoreAddress, split: CutSplit):
+    def __init__(self, address: StoreAddress, digest: str, shards: Sequence[Shard]):
         self.address = address
         self.encoder_key, self.dimension, self.dtype = address.encoder_key, address.dimension, address.dtype
-        self.folder = group_folder(address.encoder_key, split)
+        self.folder = group_folder(address.encoder_key, digest, shards)
         self._objects = ObjectStore(address.uri, address.options)
-        self._shards = list(split.shards)
+        self._shards = list(shards)
         self.rows = self._shards[-1].stop if self._shards else 0
         self._valid, self._seen = np.zeros(self.rows, dtype=bool), set[int]()
 
@@ -74,7 +105,8 @@ class EmbeddingStore:
         among it.
         """
         header, dimension = store_header(encoder, dtype), encoder.dimension
-        store = cls(StoreAddress(uri, dict(storage_options or {}), digest_of(header), dimension, dtype), split)
+        address = StoreAddress(uri, dict(storage_options or {}), digest_of(header), dimension, dtype)
+        store = cls(address, split.digest, split.shards)
         if store._objects.get(f"{store.folder}/zarr.json") is None:
             size = store._shards[0].rows if store._shards else 0
             said = {"split_digest": split.digest, "rows": store.rows, "shard_rows": size}
@@ -238,7 +270,7 @@ class EmbeddingStore:
                     rows, size = said["rows"], said["shard_rows"]
                     starts = zip(said["shards"], range(0, rows, size), strict=True)
                     shards = [Shard(i, at, min(size, rows - at), name) for i, (name, at) in enumerate(starts)]
-                    other = EmbeddingStore(self.address, _Kept(said["split_digest"], shards))
+                    other = EmbeddingStore(self.address, said["split_digest"], shards)
                     found.update({shard.digest: (other, shard) for shard in shards if shard.digest in wanted})
         return found
 
@@ -310,17 +342,63 @@ class EmbeddingStore:
         return start, max(start, stop)
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A split as its group's attributes tell of it."""
+def store_header(encoder: Encoder, dtype: DType) -> dict[str, Any]:
+    """Returns what decides which embeddings a store holds beside the inputs; its digest is the encoder key."""
+    return {
+        "format": _FORMAT,
+        "encoder_id": encoder.id,
+        "preprocessing_digest": encoder.preprocessing_digest,
+        "dimension": encoder.dimension,
+        "dtype": dtype,
+    }
 
-    digest: str
-    shards: list[Shard]
+
+def group_folder(encoder_key: str, digest: str, shards: Sequence[Shard]) -> str:
+    """Returns where in a store the embeddings of a split by an encoder lie."""
+    return f"{encoder_key}/{digest}-{shards[0].rows if shards else 0}"
+
+
+def group_metadata(
+    rows: int, shard_rows: int, dimension: int, dtype: DType, attributes: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """Returns the metadata of a group by their keys below it, the group's own last; ``attributes`` name ``targets``."""
+    size, targets = max(1, shard_rows), max(1, len(attributes.get("targets", ())))
+    made: dict[str, Any] = {}
+    group = zarr.create_group(zarr.storage.MemoryStore(made), zarr_format=3, attributes=dict(attributes))
+    common: dict[str, Any] = {
+        "compressors": ZstdCodec(level=1, checksum=True),
+        "chunk_key_encoding": {"name": "default", "separator": "."},  # no folder for a single object
+    }
+    group.create_array(
+        "embeddings",
+        shape=(rows, dimension),
+        shards=(size, dimension),
+        chunks=(_CHUNK_ROWS if size % _CHUNK_ROWS == 0 else size, dimension),
+        dtype=dtype,
+        fill_value=np.nan,
+        dimension_names=("row", "dimension"),
+        **common,
+    )
+    group.create_array(
+        "target",
+        shape=(rows, targets),
+        chunks=(size, targets),
+        dtype="float64",
+        fill_value=np.nan,
+        dimension_names=("row", "target"),
+        **common,
+    )
+    columns: dict[str, tuple[str, Any]] = {"valid": ("bool", False), "reason": ("string", ""), "key": ("string", "")}
+    for name, (dtype_of_column, fill) in columns.items():
+        sizes: dict[str, Any] = {"shape": (rows,), "chunks": (size,), "dimension_names": ("row",)}
+        group.create_array(name, dtype=dtype_of_column, fill_value=fill, **sizes, **common)
+    return {key: made[key].to_bytes() for key in sorted(made, key=lambda key: (-key.count("/"), key))}
 
 
 def open_store_cached(address: StoreAddress, split: CutSplit) -> EmbeddingStore:
     """Opens the store at ``address`` for a split, at most once in this process; any thread may read it."""
-    return _opened.get((address, group_folder(address.encoder_key, split)), lambda: EmbeddingStore(address, split))
+    folder = group_folder(address.encoder_key, split.digest, split.shards)
+    return _opened.get((address, folder), lambda: EmbeddingStore(address, split.digest, split.shards))
 
 
 _opened = MadeOnce[EmbeddingStore](8)

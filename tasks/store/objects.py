@@ -1,23 +1,41 @@
-"""Whole objects at a URI, written so that a reader or a kill never sees half of one; those of embeddings by name."""
+"""Whole objects at a URI, written so that a reader or a kill never sees half of one; and predictions as such objects.
+
+    <store>/predictions/<version>-<contract>/<shard digest>-<digest of the rest>.npz
+
+The name of an object of predictions says what it answers: the inputs of a shard, its other model inputs, and which of
+its rows are asked for. So where rows are appended, or a target is corrected, the version is asked for new inputs alone.
+It holds the parameters of the family by their names, one row for each row that was predicted, and a description as
+JSON.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import fsspec
 import numpy as np
-import zarr
-from zarr.codecs import ZstdCodec
+import pyarrow as pa
 
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution, Mixture
+from congruence.kernels.distributions.recalibrated import NormalScoreMap, Recalibrated, RecalibratedCount
+from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.tasks.contract.settings import families
+from congruence.tasks.data.locations import ContentDigest, combine
 from congruence.tasks.data.settings import Shard
-from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.runtime.files import is_local, write_whole
+from congruence.tasks.data.split import Split
+from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.runtime.files import digest_of, from_npz, is_local, to_npz, write_whole
+from congruence.tasks.runtime.memory import MadeOnce
+from congruence.tasks.settings.sections import ModelVersion
 
 _INCOMING = ".incoming"
 
@@ -150,94 +168,167 @@ def _modified(entry: Mapping[str, Any]) -> float:
     return time.time()
 
 
-DType = Literal["float32", "float16"]
-ARRAYS = ("embeddings", "valid", "reason", "key", "target")
-_FORMAT = 3
-_CHUNK_ROWS = 1024
+PREDICTIONS_FORMAT = 3
+_READ_AT_ONCE = 8
+_DESCRIPTION = "description"
 
 
-class CutSplit(Protocol):
-    """What the store asks of a split."""
+class PredictionsError(CongruenceError):
+    """Predictions that are missing or damaged: names the version, the file and the remedy."""
 
-    @property
-    def shards(self) -> list[Shard]:
-        """In order."""
 
-    @property
-    def digest(self) -> str:
-        """Names the rows, however they are cut into shards."""
+class NotPredictedError(PredictionsError):
+    """Predictions that were not made yet, or were removed."""
 
 
 @dataclass(frozen=True)
-class StoreAddress:
-    """What a worker needs to open the embeddings by one encoder; a few hundred bytes.
-
-    It carries the options of the store's file system, keys included, as the settings in every task do: a scheduler
-    forgets them with the task, and they appear in no ``repr``. `open_store_cached` opens it for a split.
+class KeptPredictions:
+    """The predictions of one version, read by one contract, in a store; small enough to travel with the work.
 
     Attributes:
-        uri: of the store.
-        options: of its file system.
-        encoder_key: the encoder, preprocessing, dimension and dtype, by digest.
-        dimension: of the embeddings.
-        dtype: of the stored values.
+        objects: the store of the embeddings.
+        folder: the key in that store below which they lie.
+        label: what people call the version.
     """
 
-    uri: str
-    options: Mapping[str, Any] = field(repr=False, hash=False)
-    encoder_key: str
-    dimension: int
-    dtype: DType = "float32"
+    objects: ObjectStore = field(repr=False)
+    folder: str
+    label: str
+
+    @classmethod
+    def of(cls, objects: ObjectStore, version: ModelVersion, contract: str) -> KeptPredictions:
+        """Returns what ``version`` predicts, read by the contract of that ``contract_digest``."""
+        # MLflow's id of the logged model; versions of MLflow 2 have none, but name the run that logged them.
+        model = version.model_id or "v-" + digest_of([version.name, version.version, version.uri, version.run_id])
+        read = digest_of({"format": PREDICTIONS_FORMAT, "contract": contract})
+        return cls(objects, f"predictions/{model}-{read}", version.label)
+
+    def key(self, name: str) -> str:
+        """Returns the key of the object of that name."""
+        return f"{self.folder}/{name}.npz"
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Returns those of ``names`` that are still to be predicted, by one listing."""
+        done = self.objects.finished(self.folder)
+        return [name for name in names if self.key(name) not in done]
+
+    def read(self, names: Sequence[str]) -> Distribution:
+        """Returns the predictive distributions under ``names`` one after the other.
+
+        Raises:
+            NotPredictedError: one of them is not there.
+            PredictionsError: a damaged file; or there are no ``names``.
+            ContractError: they are not of one family and shape.
+        """
+        if not names:
+            raise PredictionsError(f"{self.label}: none of these rows is valid, so none was predicted")
+        with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+            return concatenate(list(threads.map(self._read, names)))
+
+    def _read(self, name: str) -> Distribution:
+        content, place = self.objects.get(self.key(name)), f"{self.objects.uri}/{self.key(name)}"
+        if content is None:
+            raise NotPredictedError(f"{self.label}: predictions are missing ({place}); run the evaluation again")
+        try:
+            arrays = from_npz(content)
+            return restore(json.loads(str(arrays.pop(_DESCRIPTION))), arrays)
+        except (ValueError, KeyError, InvalidInputError) as error:
+            raise PredictionsError(
+                f"{self.label}: {place} is damaged ({error}); delete this file and run the evaluation again: it "
+                "asks the version for these rows and keeps the others"
+            ) from error
+
+    def write(self, name: str, distribution: Distribution) -> None:
+        """Stores what was predicted, after which it is done."""
+        arrays: dict[str, Array] = {}
+        description = np.array(json.dumps(describe(distribution, arrays)))
+        self.objects.put(self.key(name), to_npz({**arrays, _DESCRIPTION: description}))
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Removes what is kept under ``names``, so that the version is asked again."""
+        self.objects.remove([self.key(name) for name in names])
 
 
-def store_header(encoder: Encoder, dtype: DType) -> dict[str, Any]:
-    """Returns what decides which embeddings a store holds beside the inputs; its digest is the encoder key."""
-    return {
-        "format": _FORMAT,
-        "encoder_id": encoder.id,
-        "preprocessing_digest": encoder.preprocessing_digest,
-        "dimension": encoder.dimension,
-        "dtype": dtype,
-    }
+def object_name(split: Split, shard: Shard, valid: Array) -> str:
+    """Returns the name of the object that answers for the ``valid`` rows, (rows,), of a shard."""
+    settings = split.settings
+    others = [name for name in settings.model_input_columns if name not in settings.input_columns]
+    named = json.dumps([settings.input_kind, settings.input_columns, others, settings.exposure])
+    content = b""
+    if others or settings.exposure is not None:
+        key = (split.digest, shard.start, shard.rows, named)
+        content = _contents.get(key, lambda: _content(split, shard, others)).encode()
+    mask = np.packbits(np.asarray(valid, dtype=bool)).tobytes()
+    return f"{shard.digest}-{combine([named.encode(), content, mask])}"
 
 
-def group_folder(encoder_key: str, split: CutSplit) -> str:
-    """Returns where in a store the embeddings of ``split`` by an encoder lie."""
-    return f"{encoder_key}/{split.digest}-{split.shards[0].rows if split.shards else 0}"
+def concatenate(parts: Sequence[Distribution]) -> Distribution:
+    """Returns the rows of several parts of one version's predictions as one.
+
+    Raises:
+        ContractError: the parts are not of one family and shape.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        return type(parts[0]).concatenate(parts)
+    except (InvalidInputError, ValueError, AttributeError, KeyError) as error:
+        raise ContractError(
+            f"predictions of several shards do not fit together ({error}); a version must give every row the same "
+            "number of samples, quantiles or components"
+        ) from error
 
 
-def group_metadata(
-    rows: int, shard_rows: int, dimension: int, dtype: DType, attributes: Mapping[str, Any]
-) -> dict[str, bytes]:
-    """Returns the metadata of a group by their keys below it, the group's own last; ``attributes`` name ``targets``."""
-    size, targets = max(1, shard_rows), max(1, len(attributes.get("targets", ())))
-    made: dict[str, Any] = {}
-    group = zarr.create_group(zarr.storage.MemoryStore(made), zarr_format=3, attributes=dict(attributes))
-    common: dict[str, Any] = {
-        "compressors": ZstdCodec(level=1, checksum=True),
-        "chunk_key_encoding": {"name": "default", "separator": "."},  # no folder for a single object
-    }
-    group.create_array(
-        "embeddings",
-        shape=(rows, dimension),
-        shards=(size, dimension),
-        chunks=(_CHUNK_ROWS if size % _CHUNK_ROWS == 0 else size, dimension),
-        dtype=dtype,
-        fill_value=np.nan,
-        dimension_names=("row", "dimension"),
-        **common,
-    )
-    group.create_array(
-        "target",
-        shape=(rows, targets),
-        chunks=(size, targets),
-        dtype="float64",
-        fill_value=np.nan,
-        dimension_names=("row", "target"),
-        **common,
-    )
-    columns: dict[str, tuple[str, Any]] = {"valid": ("bool", False), "reason": ("string", ""), "key": ("string", "")}
-    for name, (dtype_of_column, fill) in columns.items():
-        sizes: dict[str, Any] = {"shape": (rows,), "chunks": (size,), "dimension_names": ("row",)}
-        group.create_array(name, dtype=dtype_of_column, fill_value=fill, **sizes, **common)
-    return {key: made[key].to_bytes() for key in sorted(made, key=lambda key: (-key.count("/"), key))}
+_contents = MadeOnce[str](2**14)
+
+
+def _content(split: Split, shard: Shard, columns: Sequence[str]) -> str:
+    """A digest of what a version is given of a shard beside the encoder's input, which the shard's digest covers."""
+    frame, state = split.frame(shard, columns), ContentDigest()
+    for name in columns:
+        column = pa.array(frame[name], from_pandas=True)
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:  # text of several files
+            state.add_column(chunk)
+    exposure = None if split.settings.exposure is None else split.design([shard]).exposure
+    return combine([state.digest(), b"" if exposure is None else np.asarray(exposure, dtype=np.float64).tobytes()])
+
+
+_MAP = ("shift", "factor", "levels", "shares")
+"""Of a ``NormalScoreMap``, in the order of its constructor."""
+
+
+def describe(distribution: Distribution, arrays: dict[str, Array], prefix: str = "") -> dict[str, Any]:
+    """The family and the names of its parameters in the constructor's order; the arrays under those names are added.
+
+    Component k of a mixture has arrays ``component_k.NAME``; of a part, ``prefix`` begins the names.
+    """
+    if distribution.recalibration is not None:
+        base, score_map = distribution.recalibration
+        arrays |= {f"{prefix}map.{name}": getattr(score_map, name) for name in _MAP}
+        return {"recalibrated": describe(base, arrays, f"{prefix}base.")}
+    if distribution.mixture is not None:
+        weights, components = distribution.mixture
+        arrays[f"{prefix}weights"] = weights
+        listed = enumerate(components)
+        return {"components": [describe(part, arrays, f"{prefix}component_{k}.") for k, part in listed]}
+    parameters = distribution.parameters()
+    arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}
+    return {"family": distribution.family, "parameters": list(parameters)}
+
+
+def restore(description: Mapping[str, Any], arrays: Mapping[str, Array], prefix: str = "") -> Distribution:
+    """The distribution that ``describe`` described.
+
+    Raises:
+        KeyError, InvalidInputError: description and arrays do not belong together.
+    """
+    if "recalibrated" in description:
+        base = restore(description["recalibrated"], arrays, f"{prefix}base.")
+        kept: Any = RecalibratedCount if base.is_discrete else Recalibrated
+        return kept(base, NormalScoreMap(*(arrays[f"{prefix}map.{name}"] for name in _MAP)))  # type: ignore[no-any-return]
+    if "components" in description:
+        listed = enumerate(description["components"])
+        parts = [restore(part, arrays, f"{prefix}component_{k}.") for k, part in listed]
+        return Mixture(arrays[f"{prefix}weights"], parts)
+    family: Any = families()[description["family"]]
+    return family(*(arrays[f"{prefix}{name}"] for name in description["parameters"]))  # type: ignore[no-any-return]

@@ -28,7 +28,6 @@ from congruence.kernels.recalibration.recalibration_map import (
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import distribution_columns, output_columns, read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.models.predictions import describe, restore
 from congruence.tasks.readers.base import spec
 from congruence.tasks.recalibration.model import RecalibratedModel, corrected_output
 from congruence.tasks.recalibration.versions import pack_encoder
@@ -40,6 +39,7 @@ from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.version import is_wanted
 from congruence.tasks.sentences.calibration import CorrectionPreview, PreviewRow, judgement
 from congruence.tasks.settings.sections import EncoderSettings
+from congruence.tasks.store.objects import describe, restore
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
 BENT = NormalScoreMap([0.3, -0.2], [1.5, 0.7], np.array([0.0, 0.25, 1.0]), np.array([[0.0, 0.2, 1.0], [0.0, 0.3, 1.0]]))

@@ -15,8 +15,8 @@ from congruence.tasks.contract import ContractError, PredictionSettings, load_pr
 from congruence.tasks.contract.loading import require_counts
 from congruence.tasks.contract.model import EXPOSURE, exposed
 from congruence.tasks.data.split import open_split
-from congruence.tasks.models.evaluated_rows import try_contract
-from congruence.tasks.models.predictions import ServedVersion, contract_rows
+from congruence.tasks.models.evaluated_rows import contract_rows, try_contract
+from congruence.tasks.models.processes import ServedVersion
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

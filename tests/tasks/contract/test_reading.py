@@ -30,11 +30,11 @@ from congruence.tasks.contract import (
     read_distribution,
 )
 from congruence.tasks.contract.settings import families
-from congruence.tasks.models.predictions import describe, restore
 from congruence.tasks.report.evaluation import quantiles_read
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.scores.summary import values_of
+from congruence.tasks.store.objects import describe, restore
 
 LOC, SCALE = np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 2.0])
 

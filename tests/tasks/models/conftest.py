@@ -13,12 +13,12 @@ from encoder_inputs import of_features
 from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.models import predictions
+from congruence.tasks.models import processes
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.predictions import ServedVersion
+from congruence.tasks.models.processes import ServedVersion
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.settings.sections import PredictSettings
-from congruence.tasks.store.objects import StoreAddress
+from congruence.tasks.store.embeddings import StoreAddress
 
 ROWS = 50
 FRAME = pd.DataFrame(
@@ -28,9 +28,9 @@ FRAME = pd.DataFrame(
 
 @pytest.fixture(autouse=True)
 def no_model_outlives_its_test() -> Iterator[None]:
-    predictions._models.clear()
+    processes._models.clear()
     yield
-    predictions._models.clear()
+    processes._models.clear()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.models import processes
 from congruence.tasks.models.environments import build_variables, logged_environment, model_variables
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, try_contract
-from congruence.tasks.models.predictions import ServedVersion, warm_model
+from congruence.tasks.models.processes import ServedVersion, warm_model
 from congruence.tasks.runtime.errors import SettingsError
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
@@ -131,15 +131,13 @@ def test_every_kind_of_output_comes_over(registry: str, served: Served, our_pyth
 def test_nothing_is_left_of_a_version_that_is_no_longer_asked(
     registry: str, served: Served, our_python: None, tmp_path: Path
 ) -> None:
-    from congruence.tasks.models import predictions
-
     log(registry, "return pd.DataFrame({'loc': float(os.getpid()), 'scale': model_input['b']})", tmp_path)
     model = warm_model(served(predictions=NORMAL, isolation="environment"))
     process = int(model.predict(EXAMPLE).mean()[0])
     assert process != os.getpid()
     folders = [model.pyfunc._folder, model.pyfunc._process.home]  # type: ignore[attr-defined]
     assert all(folder.exists() for folder in folders)
-    predictions._models.clear()
+    processes._models.clear()
     del model
     gc.collect()
     assert not any(folder.exists() for folder in folders)

@@ -28,11 +28,12 @@ from congruence.tasks.contract.loading import contract_digest, resolved_contract
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.models import predictions
-from congruence.tasks.models.evaluated_rows import EvaluatedRows, refused_rows, try_contract
-from congruence.tasks.models.predictions import PredictionsError, ServedVersion, contract_rows, warm_model
+from congruence.tasks.models import processes
+from congruence.tasks.models.evaluated_rows import EvaluatedRows, contract_rows, refused_rows, try_contract
+from congruence.tasks.models.processes import ServedVersion, warm_model
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.store.objects import StoreAddress
+from congruence.tasks.store.embeddings import StoreAddress
+from congruence.tasks.store.objects import PredictionsError
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 Served = Callable[..., ServedVersion]
@@ -53,7 +54,7 @@ class Counting:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loaded: list[str] = []
         self.asked: list[tuple[str, int, tuple[str, ...]]] = []
-        load, predict = predictions._load, PredictiveModel.predict
+        load, predict = processes._load, PredictiveModel.predict
 
         def counted_load(served: ServedVersion) -> PredictiveModel:
             self.loaded.append(served.label)
@@ -63,7 +64,7 @@ class Counting:
             self.asked.append((model.identity.label, start, tuple(frame.columns)))
             return predict(model, frame, start=start)
 
-        monkeypatch.setattr(predictions, "_load", counted_load)
+        monkeypatch.setattr(processes, "_load", counted_load)
         monkeypatch.setattr(PredictiveModel, "predict", counted_predict)
 
 
@@ -351,7 +352,7 @@ def test_a_worker_finds_the_registry_by_its_address(version: ServedVersion, regi
 
 THE_OTHER = """
 import pickle, sys
-from congruence.tasks.models.predictions import warm_model
+from congruence.tasks.models.processes import warm_model
 rows, served, rows.__dict__["valid"] = pickle.load(open(sys.argv[1], "rb"))
 warm_model(served)
 print("ready", flush=True)

@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from stored_places import DAMAGE, Place
 
 from congruence.tasks.data.settings import Shard
-from congruence.tasks.store.embeddings import EmbeddingStore, StoreError, open_store_cached
-from congruence.tasks.store.objects import ObjectStore, StoreAddress
+from congruence.tasks.store.embeddings import EmbeddingStore, StoreAddress, StoreError, open_store_cached
+from congruence.tasks.store.objects import ObjectStore
 
 DIMENSION = 5
 SHARD_ROWS = 7

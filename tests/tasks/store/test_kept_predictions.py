@@ -26,18 +26,18 @@ from congruence.kernels.distributions import (
 from congruence.tasks.contract.settings import families
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.models.predictions import (
+from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.store.objects import (
     KeptPredictions,
     NotPredictedError,
+    ObjectStore,
     PredictionsError,
     concatenate,
     describe,
     object_name,
     restore,
 )
-from congruence.tasks.runtime.errors import ContractError
-from congruence.tasks.settings.sections import ModelVersion
-from congruence.tasks.store.objects import ObjectStore
 
 VERSION = ModelVersion("angle", "3", "models:/angle/3", "m-" + 32 * "a")
 NAMES = ["a-1", "b-1", "c-1"]
