@@ -12,18 +12,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from threading import Event, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.runtime.lines import LINE_SECONDS, LOGGER, Advance, Lines, is_json
 from congruence.tasks.scores.evaluation import PROPER, ranked
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.sentences.calibration import gain_in_percent, probability, significant
+
+if TYPE_CHECKING:  # `list` prints tables, too, and plans nothing
+    from congruence.tasks.evaluate.plan import VersionOutcome
 
 LOG_WIDTH = 160
 """Characters of a line where standard output is no terminal."""
