@@ -31,7 +31,7 @@ from congruence.tasks.runtime.files import home_store
 from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion
-from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.solve import measure
 
 ROWS = 1500
 NAME = "digit-angle"

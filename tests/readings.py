@@ -14,7 +14,8 @@ from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import score_points
 from congruence.tasks.scores.reading import RowsRead, read_what_is_wrong
 from congruence.tasks.scores.summary import RareTargets, version_metrics
-from congruence.tasks.solving.measurement import VersionMeasurement, measure
+from congruence.tasks.solving.pass_runner import VersionMeasurement
+from congruence.tasks.solving.solve import measure
 
 
 @dataclass(frozen=True)

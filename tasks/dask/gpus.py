@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from distributed import Client
+from typing import TYPE_CHECKING
 
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.memory import card_share
 from congruence.tasks.settings.parts import ClusterSettings
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 DRIVER_PATHS = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))
 

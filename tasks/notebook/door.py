@@ -29,7 +29,7 @@ from congruence.tasks.scores.reading import WEIGHTED
 from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.parts import ProtocolSettings, checked
 from congruence.tasks.settings.sections import ModelVersion
-from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.solve import measure
 
 BEFORE = 2.0
 """Seconds that pass in silence."""

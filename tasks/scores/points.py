@@ -28,7 +28,7 @@ from congruence.tasks.scores.metrics.registry import METRICS, ROW_GROUP, ROW_TIM
 if TYPE_CHECKING:
     from congruence.tasks.data.settings import SampleDesign
     from congruence.tasks.data.split import Split
-    from congruence.tasks.solving.measurement import VersionMeasurement
+    from congruence.tasks.solving.pass_runner import VersionMeasurement
 
 
 MOST_VALUES = 30

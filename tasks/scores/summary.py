@@ -34,7 +34,7 @@ from congruence.tasks.scores.points import blocks_of_means, is_numeric, slice_gr
 from congruence.tasks.sentences.calibration import is_off
 from congruence.tasks.sentences.counts import MOST_NAMED, extremes_finding, mass_finding
 from congruence.tasks.sentences.findings import Finding
-from congruence.tasks.solving.measurement import VersionMeasurement
+from congruence.tasks.solving.pass_runner import VersionMeasurement
 
 BLOCK_ROWS = 2**16
 

@@ -72,7 +72,7 @@ from congruence.tasks.sentences.calibration import CorrectionPreview, is_off, no
 from congruence.tasks.sentences.counts import crossing_finding, fraction_finding, ordered_finding, power_finding
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
-from congruence.tasks.solving.measurement import VersionMeasurement
+from congruence.tasks.solving.pass_runner import VersionMeasurement
 
 if TYPE_CHECKING:
     from congruence.tasks.data.split import Split

@@ -1,9 +1,12 @@
-"""Passes over the row blocks of a split, by a cluster's workers, and versions measured in them."""
+"""Passes over the row blocks of a split, by a cluster's workers, and versions measured in them.
+
+A notebook, which measures in memory, loads this file without Dask.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -11,13 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
 from threading import Event, Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-import dask
 import numpy as np
-from distributed import Client
 
+from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import calibrate
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.engine.blocks import (
@@ -30,13 +32,16 @@ from congruence.kernels.engine.blocks import (
     places_of,
     sums_of_blocks,
 )
-from congruence.kernels.engine.driver import Driver
+from congruence.kernels.engine.driver import Driver, with_columns
 from congruence.kernels.engine.landmarks import EXACT_ROWS, Accuracy, Factorize, local_factor
 from congruence.kernels.engine.plan import Ask
+from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.runtime.lines import step
-from congruence.tasks.solving.measurement import VersionMeasurement
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 TASKS = 64  # of a pass, at most: each takes neighbouring blocks
 ARITY = 8  # sums merged at once
@@ -44,6 +49,28 @@ _TIMES = "times of tasks"  # beside what a pass adds up
 _configuring = Lock()  # Dask's configuration belongs to the process
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class VersionMeasurement:
+    """What was measured of one version on a split.
+
+    Attributes:
+        result: CCE with its uncertainty, noise floor, certificate, expected mean and test, and how it was made.
+        seconds: wall time by stage.
+        calibration: given the input, where it was asked for and is measured.
+        rows: how many, where the columns of points and rows lie block by block; None where they are here.
+    """
+
+    result: CongruenceResult
+    seconds: dict[str, float] = field(default_factory=dict)
+    calibration: VersionCalibration | None = None
+    rows: int | None = None
+
+    def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
+        """Returns it with the columns of all blocks."""
+        calibration = None if self.calibration is None else self.calibration.whole(columns)
+        return VersionMeasurement(with_columns(self.result, columns), self.seconds, calibration)
 
 
 @dataclass(frozen=True)
@@ -79,6 +106,8 @@ class PassesOnCluster(Passes):
 
     def _parts(self, name: str, function: Callable[..., Pass], context: tuple[Any, ...]) -> list[Any]:
         """The tasks of a pass, each of neighbouring blocks, in their order."""
+        import dask
+
         client, places = self.client, places_of(self.sizes)
         groups = np.array_split(np.arange(len(places)), min(TASKS, len(places)))
         with _configuring, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):

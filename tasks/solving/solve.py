@@ -4,37 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.utils import parse_bytes
-from distributed import Client
-from distributed.utils import get_ip
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, mean_one, require_targets
 from congruence.kernels.conditional_calibration import effects, local_reading, score_test
 from congruence.kernels.conditional_calibration.local_reading import PREFIX
+from congruence.kernels.conditional_calibration.prepared import calibrate
+from congruence.kernels.conditional_calibration.score_test import VersionCalibration
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine import results
+from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses, blocks_of_version
+from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import EXACT_ROWS, MOST_EXACT_ROWS, Accuracy, local_factor
+from congruence.kernels.engine.measure import measure_held
 from congruence.kernels.engine.plan import Ask
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
-from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.runtime.errors import KEPT, ClusterError
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.runtime.memory import available_memory
 from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.parts import SolverSettings
-from congruence.tasks.solving.measurement import VersionMeasurement, measure
-from congruence.tasks.solving.pass_runner import measure_blocks
+from congruence.tasks.solving.pass_runner import VersionMeasurement, measure_blocks
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
-from congruence.tasks.store.embeddings import StoreError
-from congruence.tasks.store.objects import ObjectStore
+
+if TYPE_CHECKING:  # a notebook measures in memory, without Dask and a store
+    from distributed import Client
+
+    from congruence.tasks.models.evaluated_rows import EvaluatedRows
+    from congruence.tasks.settings.evaluation import EvaluationSettings
+    from congruence.tasks.settings.parts import SolverSettings
+    from congruence.tasks.store.objects import ObjectStore
 
 VERSIONS_AT_ONCE = 8  # what they have in common is read and made once for all of them; memory is of so many
 HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
@@ -149,6 +156,66 @@ def measure_group(settings: EvaluationSettings, work: SolveWork) -> None:
         work.kept[label].write(measurement)
 
 
+def measure(
+    protocol: EvaluationProtocol,
+    embeddings: Array,
+    targets: Array,
+    versions: Mapping[str, Distribution],
+    *,
+    metrics: Sequence[str] | None = None,
+    seed: int = 0,
+    query: Array | None = None,
+    keys: Array | None = None,
+    weights: Array | None = None,
+    dependence: RowDependence | None = None,
+    accuracy: Accuracy | None = None,
+) -> dict[str, VersionMeasurement]:
+    """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q), in this process.
+
+    ``metrics`` say what is measured beside it (None: all); ``seed`` is of draws and of the noise floor's probes. It is
+    measured at the same points, or at the embeddings ``query`` (m, d). ``keys`` name the rows for the randomised
+    PIT of counts, as in the scores; ``weights`` are what each point counts in means over them. Calibration given the
+    input is measured at the targets' own rows under protocols without repeats. ``dependence`` says
+    which rows may depend on each other; ``accuracy``, how many landmarks the answers stand on.
+    """
+    targets, started = require_targets(targets, "y", len(embeddings)), time.perf_counter()
+    counted = None if weights is None else mean_one(weights, len(embeddings if query is None else query))
+    split = HeldSplit(embeddings, targets, query, counted, dependence)
+    requested = requested_metrics(metrics)
+    ask = Ask(list(versions), tested="congruence_test" in requested)
+    found = measure_held(split, protocol, versions, ask, accuracy or Accuracy(), seed)
+    seconds = {"solve": time.perf_counter() - started}
+    started = time.perf_counter()
+    calibration: dict[str, VersionCalibration] = {}
+    if "calibration" in requested and query is None and not protocol.is_repeated:
+        columns = Columns()
+        rows = HeldRows(embeddings, targets, versions, counted, len(embeddings), keys)
+        blocks = {name: blocks_of_version(dependence, targets, predictive) for name, predictive in versions.items()}
+        inputs = hashlib.blake2b(np.ascontiguousarray(embeddings).data).digest(), embeddings.shape, embeddings.dtype.str
+        calibration = calibrate(
+            LocalPasses(rows),
+            len(targets),
+            protocol,
+            [name for name, found_blocks in blocks.items() if not found_blocks.refused],
+            columns,
+            is_scalar=targets.ndim == 1,
+            seed=seed,
+            dtype=embeddings.dtype,
+            dependent={name: found_blocks.blocks for name, found_blocks in blocks.items()},
+            known=_known_null(*inputs, protocol.digest, seed),
+        )
+        for name in columns.written:  # none of vector targets, which have no reading
+            calibration[name] = calibration[name].whole(columns.of(name))
+        seconds["calibration"] = time.perf_counter() - started
+    return {name: VersionMeasurement(one, seconds, calibration.get(name)) for name, one in found.items()}
+
+
+@lru_cache(maxsize=32)  # of 200 kB each
+def _known_null(*of: object) -> dict[int, Array]:  # noqa: ARG001
+    """Where the null of some inputs stays: what is measured on them later shares it, whatever its targets."""
+    return {}
+
+
 def _solve_by_blocks(
     client: Client,
     settings: EvaluationSettings,
@@ -157,6 +224,8 @@ def _solve_by_blocks(
     memory: int,
     cards: int | None,
 ) -> None:
+    from dask.utils import parse_bytes
+
     memory = memory if settings.solver.memory is None else int(parse_bytes(settings.solver.memory))
     tiled = TiledCholesky(client, memory_bytes=memory, card_bytes=cards)
     requested = requested_metrics(settings.metrics)
@@ -191,6 +260,8 @@ def cluster_memory(client: Client) -> int:
     Raises:
         ClusterError: no worker has come within WORKERS_SECONDS.
     """
+    from distributed.utils import get_ip
+
     try:
         client.wait_for_workers(1, timeout=WORKERS_SECONDS)
     except TimeoutError as error:
@@ -265,6 +336,8 @@ class MeasurementAddress:
         Raises:
             StoreError: nothing, or something damaged.
         """
+        from congruence.tasks.store.embeddings import StoreError
+
         found = self.read()
         if found is None:
             raise StoreError(

@@ -13,17 +13,19 @@ import importlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 import numpy as np
-from distributed import Client
 
 from congruence.kernels.arrays import Array, array_namespace, on_card, to_numpy
 from congruence.kernels.engine.landmarks import not_positive
 from congruence.kernels.engine.system import Factor, SystemInputs, TileMaker, TilePoints, tile_slices
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import Kernel
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 MAX_TILES = 40
 TILE_ROWS = {"host": 2048, "card": 8192, "visiting": 8192}

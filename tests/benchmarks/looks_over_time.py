@@ -25,7 +25,7 @@ from congruence.kernels.monitoring.evidence import (
 )
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.protocol import EXACT
-from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.solve import measure
 
 LEVEL, RUN_LENGTH, VERSIONS, AT_ONCE = 0.05, 1000.0, 4000, 200
 

@@ -24,8 +24,7 @@ from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.faults import with_faults
 from congruence.tasks.scores.reading import RowsRead, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.solving.measurement import VersionMeasurement
-from congruence.tasks.solving.pass_runner import measure_blocks
+from congruence.tasks.solving.pass_runner import VersionMeasurement, measure_blocks
 from congruence.tasks.solving.solve import MeasurementAddress, from_bytes, to_bytes
 from congruence.tasks.store.objects import ObjectStore
 

@@ -24,9 +24,8 @@ from congruence.tasks.scores.points import correlated_rows, dependence_of, score
 from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.summary import remarks, version_metrics
 from congruence.tasks.sentences.calibration import correlation_clause, inference_sentence
-from congruence.tasks.solving.measurement import VersionMeasurement, measure
-from congruence.tasks.solving.pass_runner import calibration_of
-from congruence.tasks.solving.solve import from_bytes, to_bytes
+from congruence.tasks.solving.pass_runner import VersionMeasurement, calibration_of
+from congruence.tasks.solving.solve import from_bytes, measure, to_bytes
 
 N = 300
 X = np.column_stack([np.sin(np.arange(N) / 50), np.cos(np.arange(N) / 75), np.ones(N)]).astype(np.float32)

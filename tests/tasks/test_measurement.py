@@ -25,8 +25,8 @@ from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import ClusterSettings
 from congruence.tasks.solving import measurement, solve
-from congruence.tasks.solving.measurement import VersionMeasurement, measure
-from congruence.tasks.solving.solve import MeasurementAddress, from_bytes, to_bytes
+from congruence.tasks.solving.pass_runner import VersionMeasurement
+from congruence.tasks.solving.solve import MeasurementAddress, from_bytes, measure, to_bytes
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 

@@ -37,7 +37,7 @@ from congruence.tasks.scores.metrics.registry import METRICS, metric_names, metr
 from congruence.tasks.scores.points import score_points, slice_groups
 from congruence.tasks.scores.summary import CLASSIFIER, MeanMetrics, coverage_risk, version_metrics
 from congruence.tasks.sentences.calibration import probability
-from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.solve import measure
 
 ROWS = 120
 RNG = np.random.default_rng(0)

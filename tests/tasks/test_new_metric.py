@@ -27,7 +27,7 @@ from congruence.tasks.scores.metrics.registry import METRICS, logged_name, regis
 from congruence.tasks.scores.points import score_points
 from congruence.tasks.scores.summary import version_metrics
 from congruence.tasks.settings.sections import TrackingSettings
-from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.solve import measure
 
 N = 150
 NAME = "winkler_90"

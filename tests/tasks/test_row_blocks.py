@@ -34,8 +34,7 @@ from congruence.kernels.rng import row_choices, row_signs, row_uniforms, stream
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.settings.parts import SolverSettings
 from congruence.tasks.solving import pass_runner
-from congruence.tasks.solving.measurement import VersionMeasurement
-from congruence.tasks.solving.pass_runner import measure_blocks
+from congruence.tasks.solving.pass_runner import VersionMeasurement, measure_blocks
 from congruence.tasks.solving.solve import accuracy_of, is_held
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 

@@ -51,8 +51,8 @@ from congruence.tasks.sentences.calibration import is_off, significant
 from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of
 from congruence.tasks.sentences.target_rows import TargetRows
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
-from congruence.tasks.solving.measurement import VersionMeasurement, measure
-from congruence.tasks.solving.solve import from_bytes, to_bytes
+from congruence.tasks.solving.pass_runner import VersionMeasurement
+from congruence.tasks.solving.solve import from_bytes, measure, to_bytes
 
 ROWS = 1000
 RNG = np.random.default_rng(11)
