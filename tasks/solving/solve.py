@@ -1,4 +1,7 @@
-"""Solving for the versions of a split by the way that its size asks for; what it gives is kept until it is scored."""
+"""Solving for the versions of a split by the way that its size asks for; what it gives is kept until it is scored.
+
+Rows in memory are measured without Dask, which a notebook need not have.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.solving.pass_runner import VersionMeasurement, measure_blocks
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
-if TYPE_CHECKING:  # a notebook measures in memory, without Dask and a store
+if TYPE_CHECKING:
     from distributed import Client
 
     from congruence.tasks.models.evaluated_rows import EvaluatedRows

@@ -24,7 +24,7 @@ from congruence.tasks.scores import correction
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import ClusterSettings
-from congruence.tasks.solving import measurement, solve
+from congruence.tasks.solving import solve
 from congruence.tasks.solving.pass_runner import VersionMeasurement
 from congruence.tasks.solving.solve import MeasurementAddress, from_bytes, measure, to_bytes
 from congruence.tasks.store.embeddings import StoreError
@@ -69,9 +69,9 @@ def test_other_targets_on_the_same_inputs_share_the_null_that_was_drawn(monkeypa
         tested = [version.calibration.test for version in found if version.calibration is not None]
         return [(each.p_value, each.null_statistics.tobytes()) for each in tested]
 
-    measurement._known_null.cache_clear()
+    solve._known_null.cache_clear()
     alone = tests(Y + 1.0)
-    measurement._known_null.cache_clear()
+    solve._known_null.cache_clear()
     tests(Y)
     assert tests(Y + 1.0) == alone
     tests(Y, X + 1.0)
