@@ -6,7 +6,6 @@ that the evaluation of that split needs.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -284,8 +283,8 @@ def _requested(settings: EvaluationSettings) -> tuple[list[ModelVersion], dict[s
 
 def _require_registry(settings: EvaluationSettings) -> None:
     """Refuse models of a database on this machine that is not there: MLflow would make it first, and then say so."""
-    uri = str(settings.tracking.uri)
-    file = database_file(os.environ.get("MLFLOW_REGISTRY_URI", uri))
+    uri = str(settings.tracking.registry)
+    file = database_file(uri)
     asked = [pattern for pattern in settings.models if not pattern.startswith(STORED)]
     if asked and file is not None and not file.exists():
         raise RegistryError(

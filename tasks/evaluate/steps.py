@@ -67,8 +67,7 @@ def serve(settings: EvaluationSettings, version: ModelVersion, split: Split | No
     return ServedVersion(
         version,
         resolved_contract(version, entry.predictions) if stored is None else own,
-        settings.tracking.uri,
-        settings.tracking.registry_uri,
+        settings.tracking,
         settings.predict,
         str(settings.home_folder / "environments"),
         None if entry.model_inputs is None else tuple(entry.model_inputs),

@@ -6,7 +6,6 @@ Their rows are chosen by ``tasks.data.stored`` and written here as Parquet files
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -217,7 +216,7 @@ def _called(name: str, model: str | None) -> str:
 
 
 def _registered(settings: EvaluationSettings, name: str, model: str | None) -> str | None:
-    file = database_file(os.environ.get("MLFLOW_REGISTRY_URI", str(settings.tracking.uri)))
+    file = database_file(str(settings.tracking.registry))
     if file is not None and not Path(file).exists():
         return None
     numbered, number = _NUMBERED.fullmatch(name), _NUMBER.fullmatch(name)

@@ -130,7 +130,7 @@ class FailedRequestError(TrackingError):
 
 def connect(settings: TrackingSettings) -> MlflowClient:
     """A client of the tracking server and the registry of ``settings``; nothing global is changed."""
-    return MlflowClient(tracking_uri=settings.uri, registry_uri=settings.registry_uri or settings.uri)
+    return MlflowClient(tracking_uri=settings.uri, registry_uri=settings.registry)
 
 
 def registry_of(client: MlflowClient) -> Any:
@@ -143,8 +143,8 @@ def use_tracking(settings: TrackingSettings) -> None:
     # It shows the traceback of every error of a database; we say what the error means.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     point_mlflow_at(tracking_address(settings))
-    if settings.registry_uri:
-        mlflow.set_registry_uri(settings.registry_uri)
+    if settings.registry is not None and mlflow.get_registry_uri() != settings.registry:
+        mlflow.set_registry_uri(settings.registry)
 
 
 def tracking_address(settings: TrackingSettings) -> str:

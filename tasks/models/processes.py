@@ -25,7 +25,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -38,13 +37,14 @@ from congruence.tasks.contract import PredictionSettings, PredictiveModel
 from congruence.tasks.contract.loading import fetch, loading_remedy
 from congruence.tasks.contract.model import failure_text
 from congruence.tasks.data.settings import StoredColumns
+from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.models import model_process
 from congruence.tasks.models.environments import logged_environment, model_variables, tail_of
 from congruence.tasks.readers.base import UnreadableOutputError, unflatten
 from congruence.tasks.readers.read import installed_readers
 from congruence.tasks.runtime.errors import ContractError, SettingsError
 from congruence.tasks.runtime.memory import MadeOnce
-from congruence.tasks.settings.sections import ModelVersion, PredictSettings
+from congruence.tasks.settings.sections import ModelVersion, PredictSettings, TrackingSettings
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +63,7 @@ class ServedVersion:
     Attributes:
         version: which.
         contract: how its output is read, see ``resolved_contract``.
-        tracking_uri: MLflow server or database; the process's current one where it is None.
-        registry_uri: the model registry; that of ``tracking_uri`` where it is None.
+        tracking: MLflow's servers; the process's current ones where they name none.
         settings: whether it runs in a process of its own.
         environments: folder, on the worker's machine, that keeps the environments of versions.
         inputs: the columns that it is given, where its entry of ``models:`` names them.
@@ -73,8 +72,7 @@ class ServedVersion:
 
     version: ModelVersion
     contract: PredictionSettings
-    tracking_uri: str | None = field(default=None, repr=False)
-    registry_uri: str | None = field(default=None, repr=False)
+    tracking: TrackingSettings = field(default_factory=TrackingSettings, repr=False)
     settings: PredictSettings = field(default_factory=PredictSettings)
     environments: str = ".congruence/environments"
     inputs: tuple[str, ...] | None = None
@@ -88,7 +86,7 @@ class ServedVersion:
     @property
     def key(self) -> str:
         """What differs between two versions, or two ways to read or run one."""
-        parts = (self.tracking_uri, self.version.model_id or self.version.uri, self.version.run_id)
+        parts = (self.tracking.uri, self.version.model_id or self.version.uri, self.version.run_id)
         read = f"{self.contract.model_dump_json()} {self.inputs} {self.stored}"
         return f"{parts} {read} {self.settings.model_dump_json()} {self.environments}"
 
@@ -123,11 +121,7 @@ def _load(served: ServedVersion) -> PredictiveModel:
     if served.stored is not None:
         answers = _Answers(served.stored.columns)
         return PredictiveModel(served.version, served.contract, answers, tuple(served.stored.columns))
-    if served.tracking_uri is not None and mlflow.get_tracking_uri() != served.tracking_uri:
-        mlflow.set_tracking_uri(served.tracking_uri)
-    registry = served.registry_uri or served.tracking_uri
-    if registry is not None and mlflow.get_registry_uri() != registry:
-        mlflow.set_registry_uri(registry)
+    use_tracking(served.tracking)
     started = time.perf_counter()
     folder = fetch(served.version)
     try:

@@ -244,8 +244,9 @@ class EvaluationSettings(Strict):
         return self.store.uri or str(self.home_folder / "embeddings")
 
     def for_workers(self) -> EvaluationSettings:
-        """Returns it with what depends on this process's folder and environment written out: home, MLflow's server."""
+        """Returns it with what depends on this process's folder and environment written out: home, MLflow's servers."""
         tracking = self.tracking.model_copy(update={"uri": self.tracking.uri or tracking_uri(self.home_folder)})
+        tracking = tracking.model_copy(update={"registry_uri": tracking.registry})
         return self.model_copy(update={"home": self.home_folder, "tracking": tracking})
 
     @property

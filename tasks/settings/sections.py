@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -194,7 +195,7 @@ class TrackingSettings(Strict):
 
     Attributes:
         uri: MLflow tracking server or database; MLflow's current one by default.
-        registry_uri: the model registry, where it is another server.
+        registry_uri: the model registry, where it is another server; MLFLOW_REGISTRY_URI by default.
         experiment: evaluations go to the experiment ``<experiment>/evaluations``, with a view for each split;
             comparisons and decisions of the gate to ``<experiment>/comparisons``, new inputs to
             ``<experiment>/new-inputs``.
@@ -233,6 +234,11 @@ class TrackingSettings(Strict):
                 "(pip install -c constraints.txt bokeh), or leave the key out"
             )
         return asked
+
+    @property
+    def registry(self) -> str | None:
+        """The address of the registry; None where it is that of MLflow's current server."""
+        return self.registry_uri or os.environ.get("MLFLOW_REGISTRY_URI") or self.uri
 
     @property
     def evaluations(self) -> str:

@@ -19,6 +19,7 @@ from congruence.tasks.models.evaluated_rows import contract_rows, try_contract
 from congruence.tasks.models.processes import ServedVersion
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import TrackingSettings
 
 ROWS = 4000
 
@@ -40,7 +41,7 @@ def glm(rows: pd.DataFrame) -> PoissonRegressor:
 
 def served(uri: str, registry_uri: str) -> ServedVersion:
     model = load_predictive_model(uri)
-    return ServedVersion(resolve(uri), model.settings, registry_uri)
+    return ServedVersion(resolve(uri), model.settings, TrackingSettings(uri=registry_uri))
 
 
 def test_a_rate_model_is_a_count_model_in_one_word(registry: str, registry_uri: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from congruence.tasks.models import processes
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.processes import ServedVersion
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.settings.sections import PredictSettings
+from congruence.tasks.settings.sections import PredictSettings, TrackingSettings
 from congruence.tasks.store.embeddings import StoreAddress
 
 ROWS = 50
@@ -58,9 +58,12 @@ def served(registry: str, registry_uri: str, tmp_path: Path) -> Served:
     def give(name: str = registry, predictions: PredictionSettings | None = None, **settings: Any) -> ServedVersion:
         version = list_versions(name)[-1]
         return ServedVersion(
-            version, resolved_contract(version, predictions), registry_uri, None, PredictSettings(**settings),
+            version,
+            resolved_contract(version, predictions),
+            TrackingSettings(uri=registry_uri),
+            PredictSettings(**settings),
             str(tmp_path / "environments"),
-        )  # fmt: skip
+        )
 
     return give
 

@@ -9,6 +9,8 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from databases import mlflow_at, mlflow_database
+from mlflow import MlflowClient
 from sklearn.linear_model import BayesianRidge, LinearRegression
 
 from congruence.kernels.distributions import Normal
@@ -160,3 +162,21 @@ def test_logged_models_of_one_name_are_told_apart_and_registered_ones_keep_their
                          input_example=pd.DataFrame({"a": [1.0]}))  # fmt: skip
     with pytest.raises(SettingsError, match=rf"name: other: {registry}/1 is registered under its own name"):
         Plan(settings([{"uri": f"models:/{registry}/1", "name": "other"}], **there))
+
+
+def test_versions_are_loaded_and_tagged_where_mlflow_s_variable_has_the_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were looked up there, and then asked of the tracking server."""
+    (tmp_path / "registry").mkdir()
+    registry, rows = mlflow_database(tmp_path / "registry"), pd.DataFrame({"a": np.linspace(0.0, 1.0, 40), "b": 0.0})
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", registry)
+    rows.assign(y=rows["a"]).to_parquet(tmp_path / "rows.parquet")
+    with mlflow_at(mlflow_database(tmp_path)) as tracking:
+        log_predictive_model(lambda frame: Normal(frame["a"], 1.0), name="m", registered_model_name="apart",
+                             input_example=rows.head())  # fmt: skip
+        there: dict[str, Any] = {"tracking": {"uri": tracking, "report": False}, "home": str(tmp_path / "home")}
+        there["splits"] = [SPLIT | {"uri": str(tmp_path / "rows.parquet")}]
+        (found,) = evaluate(Plan(settings(["apart"], **there)), LocalExecutor, Observer())
+        assert found.status == "evaluated", found.error
+    assert "cce_status" in MlflowClient(registry_uri=registry).get_model_version("apart", "1").tags

@@ -194,7 +194,7 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
         "return pd.DataFrame({'loc': ours + 10.0 * secrets + 0 * model_input['a'], 'scale': 1.0})",
         tmp_path, requirements)  # fmt: skip
     from congruence.tasks.models.registry import list_versions
-    from congruence.tasks.settings.sections import PredictSettings
+    from congruence.tasks.settings.sections import PredictSettings, TrackingSettings
 
     seconds = []
     for name, contract in (
@@ -204,8 +204,7 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
         version = ServedVersion(
             list_versions(name)[-1],
             contract,
-            registry_uri,
-            None,
+            TrackingSettings(uri=registry_uri),
             PredictSettings(isolation="environment"),
             str(environments),
         )
