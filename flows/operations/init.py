@@ -26,7 +26,7 @@ from congruence.flows.operations.columns import (
 from congruence.tasks.contract.reading import columns_of_predictions
 from congruence.tasks.data.sources import first_rows
 from congruence.tasks.readers.base import UnreadableOutputError
-from congruence.tasks.readers.columns import called_as_moment, is_variance, numbered_draws
+from congruence.tasks.readers.columns import called_as_moment, is_variance, told_by
 from congruence.tasks.runtime.errors import SettingsError
 
 _OF_ERROR = 200  # letters in a comment; `congruence validate` says all
@@ -193,14 +193,9 @@ def _of_stored(
         said = {"uri": relative_address(str(targets), output), "key": joined, "target": label}
     roles = replace(roles, predicted=[*moments, *roles.predicted])
     found = {"key": key, "version": version, "time": time, "targets": said, "predicted": predicted, "roles": roles}
-    return _filled(
-        "stored.yaml",
-        data=relative_address(data, output),
-        **found,
-        draws=numbered_draws(list(predicted)),
-        levels=len(predicted) > 2 or any(character.isdigit() for character in "".join(predicted[:1])),
-        variance=is_variance(predicted[-1]),
-    )
+    family, *_ = told_by(list(predicted))
+    data = relative_address(data, output)
+    return _filled("stored.yaml", data=data, **found, family=family, variance=is_variance(predicted[-1]))
 
 
 def _stored_key(rest: pa.Table, version: str | None, outcomes: pa.Table | None) -> str | None:

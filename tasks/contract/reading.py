@@ -17,8 +17,8 @@ from congruence.kernels.distributions.quantiles import TAILS
 from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.settings import AUTO, SHARED, PredictionSettings, families
-from congruence.tasks.readers.base import Spec, UnreadableOutputError, columns_of
-from congruence.tasks.readers.columns import predicted_columns
+from congruence.tasks.readers.base import Spec, UnreadableOutputError, columns_of, on_host, quoted
+from congruence.tasks.readers.columns import told_by
 from congruence.tasks.readers.read import read_output
 from congruence.tasks.runtime.errors import ContractError
 
@@ -36,13 +36,7 @@ def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, s
     """The predictive distributions of ``rows`` rows that the output of a model describes.
 
     The output of a recalibrated version may hold its parent's laws and a map (see ``score_map_columns``). Of family
-    "auto" the output may be any object that ``congruence.tasks.readers`` reads.
-
-    Args:
-        output: what ``predict`` returned.
-        settings: family, columns, transforms.
-        rows: the number of input rows.
-        start: the number of the first row, for errors.
+    "auto" the output may be any object that ``congruence.tasks.readers`` reads. Errors count rows from ``start``.
 
     Raises:
         ContractError: a column is missing, has another shape, or holds a value outside its parameter's domain.
@@ -96,9 +90,7 @@ def _rows_first(output: Any) -> Any:
     """Arrays of draws (draws, rows) as (rows, draws), also where they are in a mapping."""
     if isinstance(output, Mapping):
         return {name: _rows_first(values) for name, values in output.items()}
-    if hasattr(output, "detach"):
-        output = output.detach().cpu().numpy()
-    array = np.asarray(output)
+    array = np.asarray(on_host(output))
     return np.moveaxis(array, 0, 1) if array.ndim >= 2 else array
 
 
@@ -199,11 +191,10 @@ def _required_columns(name: str, settings: PredictionSettings, columns: Collecti
     absent = [column for column in found or () if column not in columns]
     if not absent and found != []:
         return found
-    shown = ", ".join(repr(column) for column in list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
     raise ContractError(
-        f"output column {(absent[0] if absent else name)!r} for parameter {name!r} is missing; the output has {shown}; "
-        f"name the right column under predictions.columns.{name} in the evaluation file, or as columns={{{name!r}: "
-        "...} where it is logged"
+        f"output column {(absent[0] if absent else name)!r} for parameter {name!r} is missing; the output has "
+        f"{quoted(columns)}; name the right column under predictions.columns.{name} in the evaluation file, or as "
+        f"columns={{{name!r}: ...}} where it is logged"
     )
 
 
@@ -219,7 +210,7 @@ def columns_of_predictions(names: Sequence[str]) -> list[str]:
         ContractError: they are the quantiles of several models.
     """
     try:
-        return predicted_columns(list(names))
+        return [names[place] for place in told_by(list(names))[1]]
     except UnreadableOutputError as error:
         raise ContractError(
             f"{str(error).partition(';')[0]}; put their rows below each other, with a column that says the version, or "
@@ -320,12 +311,7 @@ def output_columns(output: Any, rows: int) -> dict[str, Array]:
 
 
 def numeric(values: Array, name: str, start: int = 0) -> Array:
-    """A column as float64 without NaN: (n,), or (n, k, ...) where each cell holds an array.
-
-    Args:
-        values: the column.
-        name: what to call it in errors.
-        start: the number of the first row, for errors.
+    """A column as float64 without NaN: (n,), or (n, k, ...) where each cell holds an array; rows count from ``start``.
 
     Raises:
         ContractError: a cell is missing, not a number, NaN, or of another length than the first.

@@ -16,6 +16,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.data.settings import SampleDesign, SplitSettings
 from congruence.tasks.encoders.loading import FeatureEncoder, Moments, statistics
 from congruence.tasks.notebook.rows import MemoryRows, MemorySplit
+from congruence.tasks.readers.base import quoted
 from congruence.tasks.scores.metrics.registry import is_taken
 from congruence.tasks.scores.points import MOST_VALUES
 from congruence.tasks.settings.sections import EncoderSettings
@@ -90,13 +91,13 @@ def rows_of(given: Given) -> MemoryRows:
         raise InvalidInputError(f"X, y: {valid.sum() or 'no'} row can be used; give at least two, better hundreds")
     if np.ptp(targets[valid], axis=0).max() == 0.0:
         raise InvalidInputError(
-            f"y: {_list(names)} is {np.ravel(targets[valid])[0]:g} in every row, so that there is nothing to predict"
+            f"y: {quoted(names)} is {np.ravel(targets[valid])[0]:g} in every row, so that there is nothing to predict"
         )
     spread = np.atleast_1d(np.std(targets[valid], axis=0))
     large = [name for name, own in zip(names, spread, strict=True) if _FAR_BELOW * own >= spread.max()]
     if len(large) < len(names):
         notes.append(
-            f"CCE, CRPS, MAE and RMSE of several targets are distances in their units, which {_list(large)} decide"
+            f"CCE, CRPS, MAE and RMSE of several targets are distances in their units, which {quoted(large)} decide"
             f"{'s' if len(large) == 1 else ''}: give each in a unit in which all spread alike, where all are to count."
         )
     if left_out:
@@ -104,8 +105,8 @@ def rows_of(given: Given) -> MemoryRows:
         notes.append(f"{len(left_out)} of {len(frame)} rows {are} left out: {_first(left_out)}.")
     if given.embeddings is None and np.all(np.ptp(matrix[valid], axis=0) == 0.0):
         raise InvalidInputError(
-            f"X: {_list(used)}: each has one value in all rows, which does not say which rows are near; add columns on "
-            "which the target may depend"
+            f"X: {quoted(used)}: each has one value in all rows, which does not say which rows are near; add columns "
+            "on which the target may depend"
         )
     encoder = _encoder(matrix[valid], columns, given)
     table = features.copy(deep=False)
@@ -166,7 +167,7 @@ def _column(values: Any, frame: pd.DataFrame, what: str, index: pd.Index | None 
     """
     if isinstance(values, str):
         if values not in frame:
-            raise InvalidInputError(f"{what}: X has no column {values!r}; it has {_list(frame.columns)}")
+            raise InvalidInputError(f"{what}: X has no column {values!r}; it has {quoted(frame.columns)}")
         return frame[values]
     found = values if isinstance(values, pd.Series) else pd.Series(np.asarray(values, dtype=None).reshape(-1))
     if len(found) != len(frame):
@@ -354,17 +355,17 @@ def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str]
             continue
         used.append(name)
     if words:
-        notes.append(f"Each value of {_list(words)} is a column of 0 and 1.")
+        notes.append(f"Each value of {quoted(words)} is a column of 0 and 1.")
     if left:
         notes.append(
-            f"{_list(left)} {'say' if len(left) > 1 else 'says'} nothing of which rows are near: dates, or more than "
+            f"{quoted(left)} {'say' if len(left) > 1 else 'says'} nothing of which rows are near: dates, or more than "
             f"{MOST_VALUES} words; give the parts that matter, such as hour and weekday."
         )
     if mixed:
         notes.append(f"{'; '.join(mixed)}: convert the column, which says nothing of which rows are near as it is.")
     if not parts:
         raise InvalidInputError(
-            f"X: no column says which rows are near; {_list(features.columns)} hold dates, or more than {MOST_VALUES} "
+            f"X: no column says which rows are near; {quoted(features.columns)} hold dates, or more than {MOST_VALUES} "
             "words each; add columns of numbers"
         )
     return np.concatenate(parts, axis=1), used, own
@@ -433,8 +434,3 @@ def _encoder(matrix: Array, columns: Sequence[str], given: Given) -> FeatureEnco
 def _first(left_out: Mapping[int, str]) -> str:
     shown = [f"row {row}: {why}" for row, why in list(left_out.items())[:_LISTED]]
     return "; ".join(shown) + (", ..." if len(left_out) > _LISTED else "")
-
-
-def _list(names: Any) -> str:
-    listed = [repr(str(name)) for name in names]
-    return ", ".join(listed[:12]) + (", ..." if len(listed) > 12 else "")

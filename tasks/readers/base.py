@@ -9,7 +9,7 @@ A library's reader is a subclass of ``Reader`` in one module, which its package 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -190,16 +190,19 @@ def as_array(value: Any) -> Array:
     Raises:
         UnreadableOutputError: a value that is no number, by its row.
     """
-    for step in ("detach", "cpu"):
-        if hasattr(value, step):
-            value = getattr(value, step)()
-    if hasattr(value, "double") and hasattr(value, "numpy"):  # bfloat16 has no NumPy type
-        value = value.double()
+    value = on_host(value)
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise UnreadableOutputError(_no_number(value) or str(error)) from error
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def on_host(value: Any) -> Any:
+    """Returns a tensor in host memory, without its gradient and in a type that NumPy has; others as they are."""
+    for step in ("detach", "cpu"):
+        value = getattr(value, step)() if hasattr(value, step) else value
+    return value.float() if str(getattr(value, "dtype", "")) == "torch.bfloat16" else value
 
 
 def columns_of(output: Any) -> dict[str, Array]:
@@ -242,12 +245,7 @@ def as_plain(values: Any) -> Array:
     Raises:
         TypeError: another type.
     """
-    array = values
-    for step in ("detach", "cpu"):
-        if hasattr(array, step):
-            array = getattr(array, step)()
-    if str(getattr(array, "dtype", "")) == "torch.bfloat16":  # which NumPy does not have
-        array = array.float()
+    array = on_host(values)
     if hasattr(array, "to_numpy"):
         kind = getattr(array, "dtype", None)
         nullable = getattr(kind, "na_value", None) is not None and getattr(kind, "kind", "O") in "biuf"
@@ -342,6 +340,12 @@ def softmax(logits: Array) -> Array:
 def kinds(found: Any) -> list[str]:
     """Returns the names of an object's class and its bases, nearest first, without their modules."""
     return [kind.__name__ for kind in type(found).__mro__]
+
+
+def quoted(names: Iterable[Any], most: int = 12) -> str:
+    """Returns the first names of columns, each as Python writes it; "none" where there is none."""
+    listed = [repr(str(name)) for name in names]
+    return (", ".join(listed[:most]) or "none") + (", ..." if len(listed) > most else "")
 
 
 def is_of(found: Any, package: str, name: str | None = None) -> bool:

@@ -66,16 +66,38 @@ class ColumnsReader(Reader):
         if {"total_count", "probs"} <= set(map(str, names)):  # LightGBMLSS: torch's parameters
             by_name = dict(zip(map(str, names), columns, strict=True))
             return negative_binomial(by_name["total_count"], by_name["probs"])
-        places = _levels(names)
-        if len(places) < 2 and (draws := numbered_draws(names)):
-            return spec("samples", values=np.column_stack([as_array(columns[names.index(name)]) for name in draws]))
-        if len(places) < 2:
-            return _normal(names, columns, rows)
-        ordered = sorted(places)
-        values = np.column_stack([as_array(columns[places[level]]) for level in ordered])
-        if len(values) != rows:
-            raise UnreadableOutputError(f"its columns have {len(values)} rows for {rows} input rows")
-        return spec("quantiles", levels=ordered, values=values)
+        family, places, levels = told_by(names)
+        values = [as_array(columns[place]) for place in places]
+        if not family or (family == "normal" and len(values[0]) != rows):
+            return None
+        if family == "normal":
+            mean, spread = (str(names[place]) for place in places)
+            kind = "variance" if is_variance(spread) else "standard deviation"
+            return as_normal(*values, squared=kind == "variance").noted(
+                f"columns {mean!r} and {spread!r} are read as mean and {kind} of a normal distribution; "
+                "predictions: {family: ..., columns: {...}} says otherwise"
+            )
+        matrix = np.column_stack(values)
+        if family == "samples":
+            return spec(family, values=matrix)
+        if len(matrix) != rows:
+            raise UnreadableOutputError(f"its columns have {len(matrix)} rows for {rows} input rows")
+        return spec(family, levels=levels, values=matrix)
+
+
+def told_by(names: list[Any]) -> tuple[str, list[int], list[float]]:
+    """The family that names of columns tell, the places of its columns, and levels; "" of no family.
+
+    Two levels or more, numbered draws, or mean and spread.
+
+    Raises:
+        UnreadableOutputError: the columns of several models.
+    """
+    if len(found := _levels(names)) >= 2:
+        return "quantiles", [found[level] for level in sorted(found)], sorted(found)
+    draws = _numbered_draws(names)
+    places = draws or [*(_mean_and_spread(names) or ())]
+    return "samples" if draws else "normal" if places else "", places, []
 
 
 def _mean_and_spread(names: list[Any]) -> tuple[int, int] | None:
@@ -85,19 +107,6 @@ def _mean_and_spread(names: list[Any]) -> tuple[int, int] | None:
     means = means or [place for place, name in enumerate(plain) if name in _POINTS]
     spreads = [place for place, name in enumerate(plain) if name in (*_SPREADS, *_VARIANCES)]
     return (means[0], spreads[0]) if len(means) == len(spreads) == 1 else None
-
-
-def _normal(names: list[Any], columns: list[Any], rows: int) -> Spec | None:
-    """Mean and spread; None without them."""
-    if (places := _mean_and_spread(names)) is None or len(as_array(columns[places[0]])) != rows:
-        return None
-    mean, spread = (str(names[place]) for place in places)
-    squared = is_variance(spread)
-    note = (
-        f"columns {mean!r} and {spread!r} are read as mean and {'variance' if squared else 'standard deviation'} of a "
-        "normal distribution; predictions: {family: ..., columns: {...}} says otherwise"
-    )
-    return as_normal(columns[places[0]], columns[places[1]], squared=squared).noted(note)
 
 
 def is_variance(name: str) -> bool:
@@ -110,20 +119,12 @@ def called_as_moment(name: str) -> bool:
     return _plain(name).lower() in (*_LOCATIONS, *_POINTS, *_SPREADS, *_VARIANCES, "median")
 
 
-def predicted_columns(names: list[str]) -> list[str]:
-    """Those of a table's columns whose names tell a distribution: two levels, numbered draws, or mean and spread."""
-    places = _levels(list(names))
-    if len(places) >= 2:
-        return [names[places[level]] for level in sorted(places)]
-    return numbered_draws(names) or [names[place] for place in _mean_and_spread(list(names)) or ()]
-
-
-def numbered_draws(names: list[Any]) -> list[Any]:
-    """Columns that are called draws and numbered (``draw_0``, ``sample 1``, ``member3``), in order; none of several."""
-    found: dict[str, dict[int, Any]] = {}
-    for name in names:
+def _numbered_draws(names: list[Any]) -> list[int]:
+    """Places of columns that are called draws and numbered (``draw_0``, ``member3``), in order; none of several."""
+    found: dict[str, dict[int, int]] = {}
+    for place, name in enumerate(names):
         if isinstance(name, str) and (match := _DRAWS.fullmatch(name.strip())):
-            found.setdefault(match[1], {})[int(match[2])] = name
+            found.setdefault(match[1], {})[int(match[2])] = place
     draws = [each for each in found.values() if len(each) >= _FEWEST_DRAWS]
     return [draws[0][number] for number in sorted(draws[0])] if len(draws) == 1 else []
 

@@ -24,6 +24,7 @@ from congruence.tasks.readers.base import (
     is_of,
     is_quantile_regression,
     parse_call,
+    quoted,
 )
 
 GROUP = "congruence.readers"
@@ -112,12 +113,7 @@ def read_output(
 ) -> Spec:
     """Returns the predictive distribution of each of ``rows`` rows in what a model returned.
 
-    Args:
-        output: any object that a reader knows, or an array whose meaning call, model or levels tell.
-        rows: the number of input rows.
-        call: what was asked.
-        model: that answered.
-        levels: of quantiles.
+    That is any object that a reader knows, or an array whose meaning the call, the model or the levels tell.
 
     Raises:
         UnreadableOutputError: see ``unknown``.
@@ -258,7 +254,7 @@ def unknown(output: Any, rows: int, model: Any = None) -> UnreadableOutputError:
 def _described(output: Any, rows: int, model: Any) -> tuple[str, list[str]]:
     if (hasattr(output, "columns") and hasattr(output, "iloc")) or isinstance(output, Mapping):
         names = [str(name) for name in (output.columns if hasattr(output, "columns") else output)]
-        return f"its output is a {_class(output)} with columns {_list(names)}", _for_columns(names)
+        return f"its output is a {_class(output)} with columns {quoted(names, 10)}", _for_columns(names)
     shape = _shape(output)
     if isinstance(output, tuple):
         parts = ", ".join(f"{_class(part)} of shape {_shape(part)}" for part in output)
@@ -268,7 +264,7 @@ def _described(output: Any, rows: int, model: Any) -> tuple[str, list[str]]:
     if shape is not None and len(shape) >= 1 and _is_numeric(output):
         return f"its output is a {_class(output)} of shape {shape} for {rows} rows", _for_arrays(shape, rows, model)
     public = [name for name in dir(output) if not name.startswith("_")]
-    attributes = "" if type(output).__module__ == "builtins" else f" with attributes {_list(public)}"
+    attributes = "" if type(output).__module__ == "builtins" else f" with attributes {quoted(public, 10)}"
     return f"its output is a {_class(output)}{attributes}", [
         "predictions: {method: ...} with another method of the model, whose answer is a scipy.stats, torch, skpro or "
         "NGBoost distribution, an array or a DataFrame",
@@ -353,7 +349,3 @@ def _is_numeric(found: Any) -> bool:
         return bool(np.asarray(found).dtype.kind in "biuf")
     except (TypeError, ValueError, RuntimeError):
         return False
-
-
-def _list(names: list[str]) -> str:
-    return (", ".join(map(repr, names[:10])) or "none") + (", ..." if len(names) > 10 else "")
