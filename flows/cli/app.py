@@ -48,10 +48,7 @@ if TYPE_CHECKING:
 def evaluate(
     file: File,
     model: Models = None,
-    again: Annotated[
-        bool,
-        typer.Option("--again", help="Predict and measure again; embeddings are reused."),
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Predict and measure again; embeddings are reused.")] = False,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="A first look: 2,000 random rows of a split, logged as <split>-quick; no gate."),

@@ -136,8 +136,7 @@ class Format(StrEnum):
 
 
 GateFormat = Annotated[
-    Format,
-    typer.Option("--format", help="json is --json; github: annotations and a step summary for GitHub Actions."),
+    Format, typer.Option("--format", help="json is --json; github: annotations and a step summary for GitHub Actions.")
 ]
 File = Annotated[Path, typer.Argument(help="The evaluation file (YAML); `congruence init` writes one.")]
 Models = Annotated[

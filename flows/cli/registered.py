@@ -181,8 +181,7 @@ def compare(
         typer.Option(help="Protocol digest; by default the file's, without a file the latest that all versions share."),
     ] = None,
     details: Annotated[
-        bool,
-        typer.Option("--details", help="Every difference with interval and p-value, and where two differ most."),
+        bool, typer.Option("--details", help="Every difference with interval and p-value, and where two differ most.")
     ] = False,
     as_json: AsJson = False,
     home: Home = None,

@@ -170,7 +170,6 @@ def list_pages(home: Path, base: str) -> list[str]:
     from mlflow.exceptions import MlflowException
 
     from congruence.tasks.mlflow.identity import evaluation_lists
-    from congruence.tasks.settings.sections import TrackingSettings
 
     try:
         found = evaluation_lists(TrackingSettings(uri=uri))

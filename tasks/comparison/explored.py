@@ -260,11 +260,8 @@ def recalibrated_label(label: str) -> str:
 def best_set(versions: Sequence[ComparedVersion], *, recalibrated: bool = False) -> dict[str, float]:
     """Returns the p-value of each version in the model confidence set by CRPS, on the rows that are valid in all.
 
-    Nothing where a version has no CRPS or one of another quantity, or rows depend on each other in too few blocks.
-
-    Args:
-        versions: of one split.
-        recalibrated: also as each would be after its own recalibration; nothing where one lacks that.
+    Nothing where a version has no CRPS or one of another quantity, or rows depend on each other in too few blocks. With
+    ``recalibrated`` also as each would be after its own recalibration; nothing where one lacks that.
     """
     names = [_SCORE, RECALIBRATED[_SCORE]] if recalibrated else [_SCORE]
     if len(versions) < 2 or any(name not in version.scores for version in versions for name in names):

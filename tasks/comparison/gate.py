@@ -24,7 +24,7 @@ from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
 from congruence.tasks.scores.evaluation import ROW_CORRELATION
 from congruence.tasks.scores.metrics.registry import METRICS
-from congruence.tasks.sentences.calibration import p_value_in_words, significant
+from congruence.tasks.sentences.calibration import significant, with_p_value
 
 Outcome = Literal["failed", "undecided", "passed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
@@ -238,7 +238,7 @@ def _at_floor(candidate: ComparedVersion) -> GateCheck:
     return GateCheck(
         "at_noise_floor",
         "failed" if verdict.is_wrong else "undecided" if verdict.p_value is None else "passed",
-        str(verdict) if verdict.p_value is None else f"{verdict} ({p_value_in_words(verdict.p_value)})",
+        with_p_value(verdict, verdict.p_value),
         metric=CCE,
         value=mean.value if mean else None,
         limit=floor.value if floor else None,

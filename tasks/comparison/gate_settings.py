@@ -175,9 +175,8 @@ class GateSettings(Strict):
 
     def without_baseline(self) -> GateSettings:
         """The rules that compare with nothing."""
-        changes: dict[str, Any] = {"baseline": None, "not_worse_on": [], "better_on": [], "margin": {}}
-        changes |= {"less_honest": "refuse"}
-        return self.model_copy(update=changes)
+        none = dict[str, Any](baseline=None, not_worse_on=[], better_on=[], margin={}, less_honest="refuse")
+        return self.model_copy(update=none)
 
     def not_worse(self, drawn: Collection[str]) -> list[str]:
         """The metrics of ``not_worse_on``; where none are given CRPS in place of what is among ``drawn``.

@@ -251,13 +251,9 @@ def compare_versions(
     resamples: int = PAIRED_RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Compare every version with the baseline on the same rows.
+    """Compare every version with the baseline (its label, by default the first as ``ranked``) on the same rows.
 
-    Args:
-        versions: measured on the same split under the same protocol.
-        baseline: label (``name/version``) of the version to compare with; by default the first as ``ranked``.
-        resamples: of the bootstrap and of the permutation test of the metrics other than CCE.
-        seed: of both.
+    ``resamples`` and ``seed`` are those of the bootstrap and of the permutation test of the metrics other than CCE.
 
     Raises:
         ProtocolError: the versions' splits or protocols differ.

@@ -58,11 +58,7 @@ class PredictiveModel:
         """The predictive distributions of the rows of ``frame``, in order.
 
         Only the columns of the model's signature are handed over, so a target in the frame stays unseen. A model
-        without a signature gets every column.
-
-        Args:
-            frame: the input rows.
-            start: the number of the first row in the split, for errors.
+        without a signature gets every column. Errors count rows from ``start``.
 
         Raises:
             ContractError: a column is missing, the model raised, or its output is not what the settings promise.
@@ -90,11 +86,10 @@ class PredictiveModel:
             folder = Path(opened.enter_context(TemporaryDirectory())) if holds_bytes else None
             try:
                 inputs = self._inputs(frame, folder)
+            except ContractError as error:
+                raise ContractError(f"{label}: {error}") from error
             except Exception as error:  # values of any kind, in conversions of pandas
-                why = (
-                    str(error) if isinstance(error, ContractError) else f"{rows} cannot be given: {failure_text(error)}"
-                )
-                raise ContractError(f"{label}: {why}") from error
+                raise ContractError(f"{label}: {rows} cannot be given: {failure_text(error)}") from error
             try:
                 ask = getattr(self.pyfunc, "answer_of", partial(answer_of, self.pyfunc))
                 settings, as_spec = self.settings, self.settings.family == AUTO

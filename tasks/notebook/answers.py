@@ -24,7 +24,7 @@ from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import TARGET
 from congruence.tasks.scores.metrics.registry import metric_of
-from congruence.tasks.sentences.calibration import p_value_in_words
+from congruence.tasks.sentences.calibration import with_p_value
 from congruence.tasks.settings.sections import TrackingSettings
 
 _HEIGHT = 760
@@ -140,7 +140,8 @@ class EvaluatedPrediction(Page):
         rows = f"{split.rows:,} rows"
         if split.valid_rows < split.rows:
             rows = f"{split.valid_rows:,} of {rows}"
-        said = [f"{self.name} on {split.name} ({rows}): {self.evaluation.verdict}{_p(self.p_value)}", *self.sentences]
+        judged = with_p_value(self.evaluation.verdict, self.p_value)
+        said = [f"{self.name} on {split.name} ({rows}): {judged}", *self.sentences]
         return "\n".join([*said, *self._numbers(), *self.notes, self.protocol])
 
     def _numbers(self) -> list[str]:
@@ -229,13 +230,9 @@ class ComparedPredictions(Page):
     def __repr__(self) -> str:
         said = list(self.sentences)
         for name, one in self.evaluated.items():
-            said.append(f"{name}: {one.evaluation.verdict}{_p(one.p_value)}")
+            said.append(f"{name}: {with_p_value(one.evaluation.verdict, one.p_value)}")
             said += [f"  {each}" for each in one.sentences[:1] if one.evaluation.verdict.is_wrong]
         return "\n".join([*said, next(iter(self.evaluated.values())).protocol])
-
-
-def _p(p_value: float | None) -> str:
-    return "" if p_value is None else f" ({p_value_in_words(p_value)})"
 
 
 def _mlflow(module: str) -> Any:

@@ -66,15 +66,10 @@ class MemorySplit:
 
 @dataclass(frozen=True)
 class MemoryRows:
-    """The rows that are evaluated (``tasks.scores.points.ScoredRows``).
+    """The rows that are evaluated (``tasks.scores.points.ScoredRows``): the ``valid`` ones of a split in memory.
 
-    Attributes:
-        split: all rows.
-        encoder: what makes inputs of their columns.
-        inputs: X as it was given, without the targets: what a model is asked with.
-        valid: which rows are evaluated.
-        notes: what was done to the columns and rows, in sentences.
-        predictions: what versions predict at the valid rows, by label.
+    A model is asked with ``inputs``, which are X as it was given, without the targets. ``notes`` say what was done to
+    columns and rows, ``predictions`` are those of versions at the valid rows, by label.
     """
 
     split: MemorySplit
@@ -162,14 +157,9 @@ def _is_model(predicted: Any) -> bool:
 def distribution_of(
     name: str, predicted: Any, rows: MemoryRows, *, levels: Sequence[float] | None = None, method: str | None = None
 ) -> Distribution:
-    """The predictive distributions of the rows that are evaluated.
+    """The predictive distributions of the rows that are evaluated, of what was given for all rows of the call.
 
-    Args:
-        name: of the version, for errors.
-        predicted: for all rows of the call; a fitted model is asked for those that are evaluated.
-        rows: of the call.
-        levels: of quantiles, where they do not say them.
-        method: of a fitted model, as in ``predictions.method`` of an evaluation file.
+    A fitted model is asked for those that are evaluated.
 
     Raises:
         InvalidInputError: it cannot be read, or has another number of rows; says what was found and what to give.

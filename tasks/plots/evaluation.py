@@ -49,7 +49,7 @@ from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.registry import column_labels
 from congruence.tasks.scores.reading import FEWEST_INTERPRETED
 from congruence.tasks.scores.summary import rejection_curves as curves_by_loss
-from congruence.tasks.sentences.calibration import interpretation_sentence
+from congruence.tasks.sentences.calibration import interpretation_sentence, p_value_in_words
 
 
 def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
@@ -141,16 +141,10 @@ def rejection_panels(curves: Mapping[str, RejectionCurve], criterion: str) -> Fi
 _ASKED = "predicted probability of an outcome at most this high"
 _TITLE_WIDTH = 105
 _TITLE_LINES = 4
-_LEAST_P = 0.001
 
 
 def pit_histogram(
-    pit: Any,
-    *,
-    bins: int = 20,
-    weights: Any | None = None,
-    title: str = "PIT histogram",
-    axes: Axes | None = None,
+    pit: Any, *, bins: int = 20, weights: Any | None = None, title: str = "PIT histogram", axes: Axes | None = None
 ) -> Axes:
     """Density of the PIT values, with the band that 95 % of bars stay in if the model is calibrated.
 
@@ -316,8 +310,7 @@ def pit_interpretation(interpretation: Interpretation, *, figure: Figure | None 
     left.set(xlim=(0.0, 1.0), ylim=(0.0, None))
     legend(left)
 
-    p_value = interpretation.uniformity.p_value
-    said = f"p = {p_value:.2g}" if p_value >= _LEAST_P else f"p < {_LEAST_P:g}"
+    said = p_value_in_words(interpretation.uniformity.p_value)
     dress(right, f"uniformity: {said}", "predictive standard deviations", "density")
     support = interpretation.support
     predictive = np.exp(-0.5 * support**2) / np.sqrt(2.0 * np.pi)

@@ -62,13 +62,7 @@ def corrected_output(
     Normal laws whose shape stays, and draws, keep their family and are written into the parent's own columns, through
     the inverse of its transforms. Every other law is spelled by the parent's columns, renamed, beside the map
     (``contract.reading.score_map_columns``). Which of the two depends on contract and map alone, never on the rows.
-
-    Args:
-        columns: the parent's output, see ``contract.reading.output_columns``.
-        settings: how it is read.
-        form: of the map.
-        base: the laws that were read.
-        score_map: of these rows.
+    The parent's columns (``contract.reading.output_columns``) were read as the laws ``base``.
     """
     if form.is_a_temperature:  # at which the columns are already
         return as_frame(columns)
@@ -106,13 +100,9 @@ _BLOCK = 4096
 class DescribedEmbedding:
     """How inputs become points of the kernel, as a file holds it.
 
-    Attributes:
-        columns: of the frame, that the encoder reads.
-        encoder: settings that load it; ``weights`` names the place of a path among them.
-        weights: the key of ``encoder`` whose value is relative to the model's folder; "" for none.
-        dtype: in which embeddings are kept: what is lost there is lost here.
-        normalize: to unit norm.
-        id, preprocessing_digest: what the encoder must be, see ``Encoder``.
+    ``weights`` is the key of the encoder's settings whose value is relative to the model's folder, "" for none;
+    ``dtype`` that in which embeddings are kept: what is lost there is lost here. ``id`` and ``preprocessing_digest``
+    are what the encoder must be, see ``Encoder``.
     """
 
     columns: list[str]

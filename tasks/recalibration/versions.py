@@ -318,14 +318,9 @@ class FittedVersion:
 def fit_version(
     protocol: EvaluationProtocol, rows: EvaluatedRows, version: str, *, half: bool, seed: int
 ) -> FittedVersion:
-    """Fit the correction of a version, whose embeddings and predictions are kept.
+    """Fit the correction of a version, whose embeddings and predictions are kept, on labelled rows.
 
-    Args:
-        protocol: whose kernel and normalisation say what is near.
-        rows: labelled.
-        version: its label.
-        half: on the rows that ``halves_of`` its split gives to the fit alone.
-        seed: of landmarks, folds and draws.
+    With ``half`` on those that ``halves_of`` its split gives to the fit alone; the protocol says what is near.
 
     Raises:
         InvalidInputError: vector targets, laws that have no levels, too few rows, or fewer than ten groups or runs.

@@ -246,7 +246,10 @@ def write_reliability(found: Reliability, folder: Path) -> list[Path]:
 
 def reliability_page(found: Reliability) -> str:
     """A self-contained HTML page: whether withholding helps, by how much, and the inputs that are withheld."""
-    withheld = found.withheld_scores
+    withheld, notes = found.withheld_scores, []  # what could not be drawn of the inputs, and why
+    if "nll" in found.scores and (impossible := int(np.isinf(found.valid_scores["nll"].to_numpy(float)).sum())):
+        some = f"{impossible:,} of the {found.inputs.valid_rows:,} targets of the inputs"
+        notes.append(f"No curve of NLL: {some} {'is' if impossible == 1 else 'are'} impossible under the version.")
     shown = [name for name in _SHOWN if name in withheld]
     curves = {
         "labelled": [_panel(loss, by_criterion) for loss, by_criterion in found.judgement.curves.items()],
@@ -259,7 +262,7 @@ def reliability_page(found: Reliability) -> str:
         reference=found.reference,
         protocol=found.protocol,
         judgement=withholding_sentence(found.judgement),
-        notes=_notes(found),
+        notes=notes,
         judged=found.judgement.rows,
         rule=str(found.rule),
         withheld=found.withheld,
@@ -275,16 +278,6 @@ def reliability_page(found: Reliability) -> str:
         page=curves,
         scripts=_OF_RELIABILITY,
     )
-
-
-def _notes(found: Reliability) -> list[str]:
-    """What could not be drawn of the inputs, and why."""
-    if "nll" not in found.scores:
-        return []
-    impossible = int(np.isinf(found.valid_scores["nll"].to_numpy(float)).sum())
-    some = f"{impossible:,} of the {found.inputs.valid_rows:,} targets of the inputs"
-    are = "is" if impossible == 1 else "are"
-    return [f"No curve of NLL: {some} {are} impossible under the version."] if impossible else []
 
 
 def _panel(loss: str, curves: Mapping[str, RejectionCurve]) -> dict[str, Any]:

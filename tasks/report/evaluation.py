@@ -25,11 +25,11 @@ from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, REGION, metric_of
 from congruence.tasks.sentences.calibration import (
     capital,
-    p_value_in_words,
     percent,
     place_in_words,
     share_of,
     significant,
+    with_p_value,
 )
 from congruence.tasks.sentences.findings import Segment
 
@@ -285,9 +285,8 @@ class ReportData:
     @property
     def heading(self) -> str:
         """The verdict with its p-value; the fault stands below it."""
-        p_value = self.verdict.p_value
-        said = self.verdict.state if self.verdict.is_wrong else str(self.verdict)
-        return capital(said) + ("" if p_value is None else f" ({p_value_in_words(p_value)})")
+        said = self.verdict.state if self.verdict.is_wrong else self.verdict
+        return capital(with_p_value(said, self.verdict.p_value))
 
 
 def report_data(evaluation: Evaluation, *, beside: tuple[str, Mapping[str, MetricValue]] | None = None) -> ReportData:
@@ -327,17 +326,12 @@ def report_data(evaluation: Evaluation, *, beside: tuple[str, Mapping[str, Metri
 
 
 def evaluation_report(
-    evaluation: Evaluation,
-    *,
-    logged_as: str = "",
-    beside: tuple[str, Mapping[str, MetricValue]] | None = None,
+    evaluation: Evaluation, *, logged_as: str = "", beside: tuple[str, Mapping[str, MetricValue]] | None = None
 ) -> str:
     """A self-contained HTML page on which one finds what is wrong, where, and what was predicted there.
 
-    Args:
-        evaluation: of one version on one split.
-        logged_as: the name of the logged model behind the version, which its author knows it by.
-        beside: name and metrics of the version in use, whose score stands beside this one's.
+    ``logged_as`` is the name of the logged model, by which its author knows the version; ``beside`` are name and
+    metrics of the version in use, whose score stands beside this one's.
     """
     data, invalid = report_data(evaluation, beside=beside), evaluation.scores[~evaluation.scores["valid"].astype(bool)]
     return render(

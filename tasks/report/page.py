@@ -200,13 +200,7 @@ def shown_rows(scores: pd.DataFrame, features: Array | None, *, most: int = MOST
     """Positions among the valid rows, the worst (by CCE) first, then the others in order.
 
     Of more than ``most`` rows a tenth of those are the worst, the others drawn evenly from the regions of the inputs,
-    in proportion to their rows.
-
-    Args:
-        scores: of the valid rows.
-        features: positions whose named features are known, where not all are; only these are shown.
-        most: rows at most.
-        seed: of the draw.
+    in proportion to their rows. Where ``features`` are positions whose named features are known, only these are shown.
     """
     cce = scores["cce"].to_numpy()
     by_cce = np.argsort(-cce, kind="stable")

@@ -172,6 +172,11 @@ def p_value_in_words(p: float) -> str:
     return "p < 0.001" if p < _LEAST_P else f"p = {p:.{digits}g}"
 
 
+def with_p_value(said: object, p_value: float | None) -> str:
+    """What is said, and its p-value behind it, where there is one."""
+    return str(said) if p_value is None else f"{said} ({p_value_in_words(p_value)})"
+
+
 def significant(value: float, digits: int = 3) -> str:
     """So many significant digits; what stands before the point stays whole, thousands separated.
 
@@ -299,12 +304,9 @@ MOST_LOST = 1.0
 
 @dataclass(frozen=True)
 class PreviewRow:
-    """One number, on held-out rows, as the version is and as it would be.
+    """One number, on held-out rows, as the version is and as it would be, by the name that people read.
 
-    Attributes:
-        name: as people read it.
-        now, then: before and after.
-        error: standard error of their difference, where it is a mean over rows; None of a p-value.
+    ``error`` is the standard error of the difference, where it is a mean over rows; None of a p-value.
     """
 
     name: str
@@ -327,23 +329,16 @@ def judgement(rows: Sequence[PreviewRow]) -> str:
     """What a correction does on rows that it has not seen, what gets worse as well: "NLL and CCE fall, MAE rises"."""
     better = [row.name for row in rows if row.is_better]
     worse = [row.name for row in rows if row.is_worse]
-    parts = []
-    if better:
-        parts.append(f"{listed(better)} {'falls' if len(better) == 1 else 'fall'} (better)")
-    if worse:
-        parts.append(f"{listed(worse)} {'rises' if len(worse) == 1 else 'rise'} (worse)")
-    return ", ".join(parts) if parts else "nothing changes beyond chance"
+    named = ((better, "fall", "better"), (worse, "rise", "worse"))
+    parts = [f"{listed(names)} {verb}{'s' * (len(names) == 1)} ({word})" for names, verb, word in named if names]
+    return ", ".join(parts) or "nothing changes beyond chance"
 
 
 @dataclass(frozen=True)
 class CorrectionPreview:
-    """What recalibrating would change.
+    """What recalibrating would change: in words ("" where cross-validation chooses no change), and on other rows.
 
-    Attributes:
-        said: what it does, in words; "" where cross-validation chooses no change.
-        fitted_on: rows that it was fitted on.
-        rows: other rows, on which all numbers are.
-        table: NLL where there is one, CRPS, CCE, MAE, and the p-value of calibration given the input.
+    The table has NLL where there is one, CRPS, CCE, MAE, and the p-value of calibration given the input.
     """
 
     said: str
