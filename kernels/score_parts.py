@@ -53,7 +53,7 @@ from congruence.kernels.recalibration.recalibration_map import (
 )
 from congruence.kernels.resampling import Estimate
 from congruence.kernels.rng import keyed_uniforms, stream
-from congruence.kernels.scores import empirical_crps, matched_targets, pinball
+from congruence.kernels.scores import matched_targets, pinball
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -292,7 +292,7 @@ def recalibration_gains(
             own_map = normal_score_map(fitted.at(features[held]), form)
             before = predictive[held]
             after = recalibrated(before, own_map)
-            of_crps[held] = empirical_crps(targets[held], before) - empirical_crps(targets[held], after)
+            of_crps[held] = before.crps(targets[held]) - after.crps(targets[held])
             below, above = ((end[held] - own_map.shift) / own_map.factor for end in (low, high))
             of_log[held] = _log_mass(below, above, own_map.factor) - _log_mass(low[held], high[held], 1.0)
     return of_crps, of_log if predictive.draws is None else np.full(len(targets), np.nan)

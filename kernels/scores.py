@@ -162,19 +162,6 @@ def crps(y: Any, predictive: Distribution) -> Array:
     return predictive.crps(targets)
 
 
-def empirical_crps(y: Any, predictive: Distribution) -> Array:
-    """The same, but of draws that of their empirical distribution: the fair score flatters draws that were moved.
-
-    Draws that a map has moved are no longer independent, so that a gain is the difference of two of these.
-    """
-    draws = predictive.draws
-    if draws is None:
-        return crps(y, predictive)
-    targets, size = matched_targets(predictive, y), draws.shape[1]
-    half_difference = np.sort(draws, axis=1) @ ((2.0 * np.arange(1, size + 1) - size - 1.0) / size**2)
-    return np.asarray(np.mean(np.abs(draws - targets[:, None]), axis=1) - half_difference)
-
-
 def squared_error(y: Any, predictive: Distribution) -> Array:
     """(y_i - E Y_i)^2; for vectors the squared Euclidean distance."""
     error = (matched_targets(predictive, y) - predictive.mean()) ** 2

@@ -227,12 +227,15 @@ class Empirical(PointMasses):
         return super().crps(y)
 
     def _crps(self, y: Array) -> Array:
+        deviation = np.stack([np.mean(np.abs(self._sorted - column[:, None]), axis=1) for column in y.T], axis=1)
+        return np.asarray(deviation - self._half_difference[:, None])
+
+    @property
+    def _half_difference(self) -> Array:
+        """Half the mean distance of two different values of a row, (n,)."""
         size = self._size
         ranks = (2.0 * np.arange(1, size + 1) - size - 1.0) / (size * max(size - 1, 1))
-        centered = self._sorted - self.mean()[:, None]
-        half_difference = centered @ ranks
-        deviation = np.stack([np.mean(np.abs(self._sorted - column[:, None]), axis=1) for column in y.T], axis=1)
-        return np.asarray(deviation - half_difference[:, None])
+        return np.asarray((self._sorted - self.mean()[:, None]) @ ranks)
 
     @cached_property
     def _apart(self) -> Array:

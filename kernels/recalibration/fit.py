@@ -55,7 +55,7 @@ from congruence.kernels.recalibration.recalibration_map import (
     normal_score_map,
 )
 from congruence.kernels.rng import keyed_uniforms
-from congruence.kernels.scores import empirical_crps, matched_targets, negative_log_likelihood, resolution
+from congruence.kernels.scores import crps, matched_targets, negative_log_likelihood, resolution
 
 FOLDS = 5
 FEWEST_ROWS = 10 * FOLDS
@@ -209,7 +209,7 @@ class RecalibrationRehearsal:
     """What a recalibration that was fitted on some rows changes on others, which it has not seen.
 
     Attributes:
-        changes: of "nll", "crps", "cce" and "mae" on the held-out rows, of draws as they are, not the fair one.
+        changes: of "nll", "crps", "cce" and "mae" on the held-out rows.
         p_values: of calibration given the input on them, before and after.
         rows: how many they are.
         fitted_on: rows of the fit.
@@ -317,7 +317,7 @@ def _scored(y: Array, before: Distribution, after: Distribution, blocks: Depende
     Not that of quantiles or draws: their density is what we draw through them, and those not true may score better.
     """
     changes = {
-        "crps": _paired(empirical_crps(y, before), empirical_crps(y, after), blocks),
+        "crps": _paired(crps(y, before), crps(y, after), blocks),
         "mae": _paired(np.abs(y - before.mean()), np.abs(y - after.mean()), blocks),
     }
     if before.has_density() and after.has_density() and before.quantile_levels is before.draws is None:

@@ -15,7 +15,7 @@ from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
+from congruence.kernels.distributions.recalibrated import MANY_DRAWS, NormalScoreMap, recalibrated
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.recalibration.recalibration_map import Form, map_of
@@ -59,14 +59,14 @@ def corrected_output(
 ) -> pd.DataFrame:
     """The output columns of the corrected law.
 
-    Normal laws whose shape stays, and draws, keep their family and are written into the parent's own columns, through
-    the inverse of its transforms. Every other law is spelled by the parent's columns, renamed, beside the map
+    Normal laws whose shape stays, and many draws, keep their family and are written into the parent's own columns,
+    through the inverse of its transforms. Every other law is spelled by the parent's columns, renamed, beside the map
     (``contract.reading.score_map_columns``). Which of the two depends on contract and map alone, never on the rows.
     The parent's columns (``contract.reading.output_columns``) were read as the laws ``base``.
     """
     if form.is_a_temperature:  # at which the columns are already
         return as_frame(columns)
-    places = _places(columns, settings, form)
+    places = _places(columns, settings, form, base.members or 0)
     if places is None:
         spelled = score_map_columns(score_map, with_shape=form.shape is not None)
         return as_frame({f"{UNCORRECTED}{name}": values for name, values in columns.items()} | spelled)
@@ -81,9 +81,12 @@ def corrected_output(
     return as_frame(written)
 
 
-def _places(columns: Mapping[str, Array], settings: PredictionSettings, form: Form) -> dict[str, list[str]] | None:
+def _places(
+    columns: Mapping[str, Array], settings: PredictionSettings, form: Form, members: int
+) -> dict[str, list[str]] | None:
     """The columns of each parameter, where the corrected law is of the parent's family and all of it stands in some."""
-    keeps_family = settings.family == "samples" or (settings.family == "normal" and form.shape is None)
+    many_draws = settings.family == "samples" and members >= MANY_DRAWS
+    keeps_family = many_draws or (settings.family == "normal" and form.shape is None)
     if not keeps_family or is_recalibrated(columns) or "softmax" in settings.transforms.values():
         return None
     places = {name: parameter_columns(name, settings, columns) for name in settings.parameters}

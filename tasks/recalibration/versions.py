@@ -26,7 +26,7 @@ from congruence.kernels.dependence.correlation import HoldOut, hold_out, version
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.kernels.recalibration.fit import fit_recalibration
+from congruence.kernels.recalibration.fit import FEWEST_ROWS, fit_recalibration
 from congruence.kernels.recalibration.recalibration_map import RecalibrationMap, input_features, map_arrays
 from congruence.kernels.rng import hashed_keys, keyed_uniforms
 from congruence.tasks.contract.loading import METADATA_KEY, fetch
@@ -332,6 +332,12 @@ def fit_version(
             "recalibrate models of one target each"
         )
     chosen = np.flatnonzero(halves_of(rows.split).fitting[rows.valid]) if half else np.arange(len(keys))
+    if len(chosen) < FEWEST_ROWS:
+        found = f"{len(chosen)}{f' (half of {len(keys)})' if half else ''}"
+        raise InvalidInputError(
+            f"{version}: a correction is fitted on at least {FEWEST_ROWS} labelled rows, and split "
+            f"'{rows.split.name}' has {found} for it; bring more rows, or fit on another split (--fit NAME)"
+        )
     if len(chosen) > FIT_ROWS:
         drawn = keyed_uniforms(keys[chosen], seed, "rows that are enough for a recalibration")
         chosen = np.sort(chosen[np.argsort(drawn, kind="stable")[:FIT_ROWS]])
@@ -345,4 +351,4 @@ def fit_version(
     fitted = fit_recalibration(features, targets, predictive, seed=seed, keys=keys, blocks=blocks)
     calibration = prepare_calibration(x, input_kernel=protocol.input_kernel, seed=seed)
     test = calibration.test_version(targets, predictive, keys=keys, seed=seed, dependence=dependence)
-    return FittedVersion(fitted, len(chosen), test.p_value, in_words(fitted, x, predictive.members))
+    return FittedVersion(fitted, len(chosen), test.p_value, in_words(fitted, x))

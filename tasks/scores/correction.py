@@ -32,10 +32,6 @@ FEWEST = 60
 _WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE", "mae": "MAE"}
 
 
-MANY_DRAWS = 100
-"""From which it does not matter that they are moved about their own middle: CRPS is 5 % too low of 10, 1 % of 50."""
-
-
 def rows_to_try(rows: Rows) -> tuple[Array, Array]:
     """Numbers of the rows that a preview looks at, and which of these are for fitting.
 
@@ -56,7 +52,7 @@ def rows_to_try(rows: Rows) -> tuple[Array, Array]:
 
 
 def preview(protocol: EvaluationProtocol, rows: Rows, embeddings: Array, half: Array) -> CorrectionPreview | None:
-    """Fit on the rows of ``half`` and judge on the others; None where they are too few, or it does harm there.
+    """Fit on the rows of ``half`` and judge on the others; None where they are too few.
 
     Args:
         protocol: with its input kernel and lambda.
@@ -78,10 +74,7 @@ def preview(protocol: EvaluationProtocol, rows: Rows, embeddings: Array, half: A
     found = [(word, tried.changes[name]) for name, word in _WORDS.items() if name in tried.changes]
     table = [PreviewRow(word, change.before, change.after, change.standard_error) for word, change in found]
     table.append(PreviewRow(CALIBRATION_P, *tried.p_values))
-    made = CorrectionPreview(
-        in_words(tried.map, x[half], predictive.members), tried.fitted_on, tried.rows, tuple(table)
-    )
-    return None if made.harms else made
+    return CorrectionPreview(in_words(tried.map, x[half]), tried.fitted_on, tried.rows, tuple(table))
 
 
 _LAST: dict[str, RehearsalSplit] = {}
@@ -107,11 +100,8 @@ def _split_of(
     return known
 
 
-def in_words(fitted: RecalibrationMap, x: Array, members: int | None = None) -> str:
-    """What a map changes at the inputs x, in one line; "" where nothing.
-
-    The CRPS of an ensemble takes its ``members`` as drawn one by one, which they then no longer are.
-    """
+def in_words(fitted: RecalibrationMap, x: Array) -> str:
+    """What a map changes at the inputs x, in one line; "" where nothing."""
     if fitted.changes_nothing:
         return ""
     score_map, parts = fitted.at(x), []
@@ -123,10 +113,7 @@ def in_words(fitted: RecalibrationMap, x: Array, members: int | None = None) -> 
         parts.append(f"predictions moved by {_range(score_map.shift, ' of their spreads')}")
     if fitted.form.shape is not None:
         parts.append("their shape corrected")
-    said = ", ".join(parts)
-    if members is None or members > MANY_DRAWS:
-        return said
-    return f"{said}; its CRPS reads too low, as the {members} draws of a row move together"
+    return ", ".join(parts)
 
 
 def _range(values: Array, unit: str = "") -> str:

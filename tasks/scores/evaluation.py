@@ -20,7 +20,7 @@ from congruence.kernels.conditional_calibration.local_reading import LocalDistri
 from congruence.kernels.verdict import NOT_JUDGED, Verdict
 from congruence.tasks.scores.metrics.metric import scored_levels
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
-from congruence.tasks.sentences.calibration import WORTH_IT, CorrectionPreview, gain_in_percent, significant
+from congruence.tasks.sentences.calibration import WORTH_IT, CorrectionPreview, gain_in_percent, listed, significant
 from congruence.tasks.sentences.counts import CountFit
 from congruence.tasks.sentences.findings import Segment, WrongPlace
 from congruence.tasks.settings.sections import ModelVersion
@@ -379,10 +379,9 @@ def advise(
             f"Recalibrated, its CRPS would be {significant(then)}: no better than ignoring the input "
             f"({significant(without.value)}).",
         )
-    if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
-        return Advice("change the model", "It scores no better than ignoring the input, and no correction helps.")
-    tried = "" if preview is None else " No correction of its levels gains enough on rows that it was not fitted on."
-    return Advice("change the model", f"Do not use it as it is.{tried}")
+    ignores = skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0
+    said = "It scores no better than ignoring the input." if ignores else "Do not use it as it is."
+    return Advice("change the model", said + ("" if preview is None else _tried(preview)))
 
 
 def advice_of(evaluation: Evaluation) -> str:
@@ -400,11 +399,17 @@ def _of_right(skill: MetricValue) -> Advice:
     return Advice("bring more rows", "Whether it scores better than ignoring the input, so few rows cannot show.")
 
 
+def _tried(preview: CorrectionPreview) -> str:
+    """What came of a correction that is not advised."""
+    if not preview.harmed:
+        return " No correction of its levels gains enough on rows that it was not fitted on."
+    worse = listed([f"{row.name} from {significant(row.now)} to {significant(row.then)}" for row in preview.harmed])
+    return f" Recalibrating does harm: on rows that the correction was not fitted on, it raises {worse}."
+
+
 def _gain(preview: CorrectionPreview) -> str:
-    """What a correction takes off, in words; "" where it is not worth it or another score gets worse."""
+    """What a correction takes off, in words; "" where it is not worth it."""
     rows = {row.name: row for row in preview.table if row.name in WORTH_IT}
-    if any(row.is_worse for row in rows.values()):
-        return ""
     parts, is_worth_it = [], preview.leaves_no_fault
     if (crps := rows.get("CRPS")) is not None and (crps.is_better or preview.leaves_no_fault):
         is_worth_it |= crps.now - crps.then >= WORTH_IT["CRPS"] * crps.now

@@ -349,7 +349,8 @@ class CorrectionPreview:
     @property
     def improves(self) -> bool:
         """Whether there is a correction, and some number falls by more than chance or the fault is found no more."""
-        return bool(self.said) and (self.leaves_no_fault or any(row.is_better for row in self.table))
+        helps = self.leaves_no_fault or any(row.is_better for row in self.table)
+        return bool(self.said) and helps and not self.harmed
 
     @property
     def leaves_no_fault(self) -> bool:
@@ -364,10 +365,10 @@ class CorrectionPreview:
         return p.now < SIGNIFICANCE <= p.then
 
     @property
-    def harms(self) -> bool:
-        """Whether a proper score gets worse by more than chance, or by what no correction should cost in any row."""
+    def harmed(self) -> list[PreviewRow]:
+        """The proper scores that get worse by more than chance, or by what no correction should cost in any row."""
         proper = [row for row in self.table if row.name in WORTH_IT]
-        return any(row.is_worse or row.then > row.now + MOST_LOST * max(1.0, abs(row.now)) for row in proper)
+        return [row for row in proper if row.is_worse or row.then > row.now + MOST_LOST * max(1.0, abs(row.now))]
 
     @property
     def judgement(self) -> str:

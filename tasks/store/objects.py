@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution, Mixture
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, Recalibrated, RecalibratedCount
+from congruence.kernels.distributions.recalibrated import NormalScoreMap, Recalibrated, RecalibratedCount, recalibrated
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.settings import families
 from congruence.tasks.data.locations import ContentDigest, combine
@@ -324,8 +324,11 @@ def restore(description: Mapping[str, Any], arrays: Mapping[str, Array], prefix:
     """
     if "recalibrated" in description:
         base = restore(description["recalibrated"], arrays, f"{prefix}base.")
+        score_map = NormalScoreMap(*(arrays[f"{prefix}map.{name}"] for name in _MAP))
+        if base.draws is not None:
+            return recalibrated(base, score_map)
         kept: Any = RecalibratedCount if base.is_discrete else Recalibrated
-        return kept(base, NormalScoreMap(*(arrays[f"{prefix}map.{name}"] for name in _MAP)))  # type: ignore[no-any-return]
+        return kept(base, score_map)  # type: ignore[no-any-return]
     if "components" in description:
         listed = enumerate(description["components"])
         parts = [restore(part, arrays, f"{prefix}component_{k}.") for k, part in listed]

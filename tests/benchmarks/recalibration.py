@@ -30,7 +30,7 @@ from congruence.kernels.kernel_functions import Polynomial
 from congruence.kernels.recalibration import fit
 from congruence.kernels.recalibration.fit import fit_recalibration, recalibration_rehearsal, rehearsal_split
 from congruence.kernels.recalibration.recalibration_map import input_features
-from congruence.kernels.scores import empirical_crps
+from congruence.kernels.scores import crps
 from congruence.kernels.split import prepare
 from congruence.tasks.sentences.calibration import CALIBRATION_P, WORTH_IT, CorrectionPreview, PreviewRow
 
@@ -163,7 +163,7 @@ def case(kind: str, n: int, rng: np.random.Generator) -> tuple[Array, Array, Dis
 def gained(fitted: fit.RecalibrationMap, x: Array, y: Array, law: Distribution) -> float:
     """By how many per cent the CRPS of rows falls."""
     after = law if fitted.changes_nothing else fitted(x, law)
-    return 100.0 * (1.0 - float(empirical_crps(y, after).mean() / empirical_crps(y, law).mean()))
+    return 100.0 * (1.0 - float(crps(y, after).mean() / crps(y, law).mean()))
 
 
 def wrong_labels(splits: int) -> None:

@@ -62,10 +62,11 @@ CASES: dict[str, tuple[PredictionSettings, Any, bool]] = {
         pd.DataFrame({"loc": [1.0, 2.0]}),
         False,
     ),
-    "draws in columns": (PredictionSettings(family="samples"), np.random.default_rng(0).normal(size=(2, 7)), True),
+    "draws in columns": (PredictionSettings(family="samples"), np.random.default_rng(0).normal(size=(2, 107)), True),
+    "few draws": (PredictionSettings(family="samples"), np.random.default_rng(0).normal(size=(2, 7)), False),
     "draws in one column": (
         PredictionSettings(family="samples"),
-        pd.DataFrame({"values": list(np.random.default_rng(1).normal(size=(2, 5)))}),
+        pd.DataFrame({"values": list(np.random.default_rng(1).normal(size=(2, 105)))}),
         True,
     ),
     "counts": (PredictionSettings(family="poisson"), pd.DataFrame({"rate": [3.0, 40.0]}), False),
@@ -92,6 +93,8 @@ def test_the_corrected_law_is_read_by_the_parents_own_contract(case: str) -> Non
         law, expected = read_distribution(written, settings, 2), recalibrated(base, score_map)
         levels = np.array([[0.05, 0.3, 0.5, 0.8, 0.97]])
         np.testing.assert_allclose(law.quantile(levels), expected.quantile(levels), rtol=1e-9)
+        y = np.array([0.3, 1.7])
+        np.testing.assert_allclose(law.crps(y), expected.crps(y), rtol=1e-9)
         kept = in_place and (form is AFFINE or settings.family == "samples")
         assert (list(written.columns) == list(columns)) == kept
         assert kept or not set(columns) & set(written.columns)  # nobody reads an uncorrected number by its old name
@@ -120,6 +123,7 @@ def test_a_damaged_map_column_is_named() -> None:
         Poisson([0.7, 50.0]),
         Quantiles([0.1, 0.5, 0.9], [[-1.0, 0.0, 2.0], [0.0, 1.0, 2.0]]),
         Mixture([[0.5, 0.5], [0.3, 0.7]], (Normal([0.0, 1.0], [1.0, 1.0]), Normal([4.0, 5.0], [0.5, 1.0]))),
+        Samples([[0.0, 1.0, 3.0], [2.0, 5.0, 3.0]]),
     ],
     ids=lambda law: type(law).__name__,
 )
@@ -131,6 +135,7 @@ def test_predictions_of_a_recalibrated_version_are_kept_exactly(base: Distributi
     assert type(found) is type(law)
     y = np.array([1.0, 3.0])
     np.testing.assert_array_equal(found.cdf(y), law.cdf(y))
+    np.testing.assert_array_equal(found.crps(y), law.crps(y))
 
 
 @pytest.mark.parametrize("kernel", [Polynomial(3, 1.0, 1.0), RBF(0.5) + Linear(), RBF(0.3) * Polynomial(2)])
@@ -232,8 +237,8 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     assert tried.said.startswith("spreads multiplied by")
     draws = [Samples(law.loc[:, None] + 0.5 * rng.normal(size=(700, count))) for count in (10, 200)]
     few, many = (preview(EXACT, Rows({}, y, each)[chosen], x[chosen], half) for each in draws)
-    assert few.said.endswith("; its CRPS reads too low, as the 10 draws of a row move together")
-    assert "CRPS" not in many.said
+    assert few.judgement.endswith("CRPS and CCE fall (better)")
+    assert many.judgement.endswith("CRPS and CCE fall (better)")
     page = render("what_to_do.html", preview=tried, model=angle("3"))
     assert "recalibrate FILE --version models:/angle/3" in page
     assert page.count("<tr>") == 6

@@ -289,6 +289,18 @@ def test_advice_is_what_helps_on_held_out_rows() -> None:
     assert advised(wrong, 0.599, 0.598, 0.0064) == "change the model", "not for a gain of 0.2 %"
     assert advised(wrong) == "change the model"
     assert advised({}) == "bring more rows"
+    spread = CorrectionPreview(
+        "spreads", 100, 100, (PreviewRow("CRPS", 0.6, 0.5, 0.01), PreviewRow("NLL", 2.25, 2.5, 0.1))
+    )
+    harm = "Recalibrating does harm: on rows that the correction was not fitted on, it raises NLL from 2.25 to 2.5."
+    assert not spread.improves
+    assert advise(verdict_of(wrong), wrong, spread).reason == f"Do not use it as it is. {harm}"
+    ignoring = wrong | {"crps_skill": MetricValue(-0.1, -0.2, -0.01)}
+    assert (
+        advise(verdict_of(ignoring), ignoring, spread).reason == f"It scores no better than ignoring the input. {harm}"
+    )
+    untried = "It scores no better than ignoring the input."
+    assert advise(verdict_of(ignoring), ignoring).reason == untried, "whether a correction helps is not known"
     found = wrong | {"row_correlation": MetricValue(0.6)}
     correlated = advise(verdict_of(found), found)
     assert "time:" in correlated.reason
