@@ -30,6 +30,7 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import DaskExecutor, Observer, dask_executor
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
+from congruence.tasks.evaluate.steps import Failures
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.runtime.files import in_use
 from congruence.tasks.runtime.lines import know, log_fields, use_json_lines
@@ -193,8 +194,9 @@ def alone() -> Iterator[None]:
 
 
 def _as_task(name: str, split: str, work: Callable[[], Any]) -> Any:
-    """A stage as a task in Prefect; one that a disk or a server ended is tried again: what it finished stays."""
+    """A stage as a task in Prefect, which fails where a version did; what a disk or a server ended is tried again."""
     title = f"{name} {split}"
+    found: list[Any] = []
 
     @task(
         name=name,
@@ -209,11 +211,15 @@ def _as_task(name: str, split: str, work: Callable[[], Any]) -> Any:
         cache_policy=NO_CACHE,
         tags=[] if is_alone.get() else [f"congruence-{name}"],
     )
-    def a_stage() -> Any:
-        return work()
+    def a_stage() -> None:
+        found.append(work())
+        parts = found[-1] if isinstance(found[-1], tuple) else found
+        failed = next((part for part in parts if isinstance(part, Failures)), Failures())
+        require_evaluated([VersionOutcome(label, split, "failed", error=why) for label, why in failed.items()])
 
-    with log_fields(stage=name, split=split, task=title):
-        return a_stage()
+    with log_fields(stage=name, split=split, task=title), suppress(UnevaluatedError):  # the others go on
+        a_stage()
+    return found[0]
 
 
 TERMINAL = Observer(say, stage)

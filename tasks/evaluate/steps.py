@@ -42,8 +42,10 @@ Step = TypeVar("Step", bound=Callable[..., Any])
 GROUPS_PER_CARD = 8
 """Shards of one group follow each other without a pause; a card idles between two groups."""
 _EMBED_RETRIES = 3
-Failures = dict[str, str]
-"""Why versions failed, by their labels."""
+
+
+class Failures(dict[str, str]):
+    """Why versions failed, by their labels."""
 
 
 def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
@@ -208,7 +210,7 @@ class Steps:
         groups = groups_of_shards(split.shards, slots, len(versions))
         # Only this version's part: what is sent to a worker does not grow with the others.
         pieces = [(rows.of_versions([version.label]), version.label, group) for version in versions for group in groups]
-        failures: Failures = {}
+        failures = Failures()
         at_once = slots * sum(shard.rows for shard in groups[0])
         with self.to.progress(f"predicting {split.name}", split.rows * len(versions), at_once=at_once) as advance:
             ask = partial(_asked, self.settings, EvaluatedRows.predict)
@@ -248,14 +250,14 @@ class Steps:
             failure = self._solved(task, labels)
             if failure is None:
                 advance(count)
-                return {}
+                return Failures()
         first, *others = labels
         alone = self._solved(task, [first]) if others else failure
         if alone == failure:  # of the reference inputs, then, or of the cluster: it would be said of every version
-            return dict.fromkeys(labels, failure)
+            return Failures(dict.fromkeys(labels, failure))
         self.to.say(f"{title}: {failure}; each of the {count} versions is solved by itself")
         found = {first: alone} | {label: self._solved(task, [label]) for label in others}
-        return {label: why for label, why in found.items() if why is not None}
+        return Failures({label: why for label, why in found.items() if why is not None})
 
     def _solved(self, task: SolveWork, labels: list[str]) -> str | None:
         work = partial(_solve if self.executor.client is not None else measure_group, self.settings)
@@ -296,7 +298,7 @@ class Steps:
 def _divided(ended: Iterable[Done[ModelVersion, R]], asked: str, advance: Advance) -> tuple[dict[str, R], Failures]:
     """What a piece of work of each version gave, and why those of others failed, by label."""
     given: dict[str, R] = {}
-    failures: Failures = {}
+    failures = Failures()
     for done in ended:
         label = done.item.label
         if (why := done.failure(label, asked)) is not None:

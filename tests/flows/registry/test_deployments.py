@@ -101,6 +101,10 @@ def test_a_run_shows_its_versions_with_their_verdicts(registry: Any, inline: Cal
         (run,) = client.read_flow_runs(flow_run_filter=named)
         assert run.state_name == "Failed"
         assert "UnevaluatedError: silent/1 on circle: Normal.scale" in str(run.state.message)
+        stages = client.read_task_runs(flow_run_filter=FlowRunFilter(id={"any_": [run.id]}))
+        states = {stage.name.split()[0]: stage.state_name for stage in stages}
+        assert states["check"] == "Failed", "of the version that ended there"
+        assert states["predict"] == states["score"] == "Completed", "of the other one"
         artifacts = client.read_artifacts(artifact_filter=ArtifactFilter(flow_run_id={"any_": [run.id]}))
         (found,) = (each for each in artifacts if each.key == "congruence-run")  # beside how the run failed
     shown, silent = json.loads(str(found.data))
