@@ -67,7 +67,8 @@ class WatchResult:
     ``evaluate`` carries out an evaluation of more rows than are evaluated in this process. ``decisions`` are the gate's
     on versions that were not judged before, ``problems`` splits that could not be evaluated, and why; ``accounts`` are
     those of the watched versions on splits with ``new_dates_only``, by label and split, and ``sentences`` what is new
-    in them, with numbers and a link where a verdict changed.
+    in them, with numbers and a link where a verdict changed. ``notes`` are what else a person should know, which a
+    watch that goes on says once.
     """
 
     settings: EvaluationSettings = field(repr=False)
@@ -77,6 +78,7 @@ class WatchResult:
     problems: list[str] = field(default_factory=list)
     accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def made(self) -> list[VersionOutcome]:
@@ -206,7 +208,7 @@ def _size(logarithm: float) -> str:
 def report(result: WatchResult, known: list[str] | None = None) -> bool:
     """Print what a pass did, if anything, and return whether there was something.
 
-    ``known`` are problems that the pass before had already; None where it is the first or only one, so that nothing to
+    ``known`` are problems and notes that the pass before had already; None where it is the first or only one, so that nothing to
     do is said, too.
     """
     for outcome in result.made:
@@ -222,6 +224,9 @@ def report(result: WatchResult, known: list[str] | None = None) -> bool:
     for problem in result.problems:
         if problem not in (known or []):
             say(f"problem with {problem}")
+    news = [note for note in result.notes if note not in (known or [])]
+    for note in news:
+        say(note)
     done = bool(result.made or result.sentences or result.decisions or result.problems)
     if known is None and not done:
         watched = result.settings.watch
@@ -231,7 +236,7 @@ def report(result: WatchResult, known: list[str] | None = None) -> bool:
             named = ", ".join(watched.models or result.settings.models)
             why = f"no version is registered that is watched ({named})"
         say(f"nothing to evaluate: {why}")
-    return bool(result.made or result.sentences or set(result.problems) - set(known or []))
+    return bool(result.made or result.sentences or news or set(result.problems) - set(known or []))
 
 
 def stored_versions(settings: EvaluationSettings) -> tuple[StoredTable, dict[str, ModelVersion]]:

@@ -42,6 +42,7 @@ from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with
 from congruence.tasks.mlflow.runs import log_failure
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.monitor.account import Account, counted_keys, read_accounts
+from congruence.tasks.monitor.periods import Period
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import FITTED_UNTIL, ModelVersion
@@ -132,7 +133,7 @@ def _look(result: WatchResult, split: SplitSettings, watched: list[ModelVersion]
     accounts = read_accounts(watched, split, settings)
     wanted: dict[str, tuple[SplitSettings, list[ModelVersion]]] = {}
     for version in chosen:
-        if part := _due_part(version, accounts[version.label], dates, split, settings):
+        if part := _due_part(result, version, accounts[version.label], dates, split):
             wanted.setdefault(part.model_dump_json(), (part, []))[1].append(version)
         else:
             result.found(split.name, accounts, [version.label])
@@ -143,17 +144,28 @@ def _look(result: WatchResult, split: SplitSettings, watched: list[ModelVersion]
 
 
 def _due_part(
-    version: ModelVersion, account: Account, dates: list[date], split: SplitSettings, settings: EvaluationSettings
+    result: WatchResult, version: ModelVersion, account: Account, dates: list[date], split: SplitSettings
 ) -> SplitSettings | None:
     """The part of a split that a version is to be looked at on; None where nothing is due, or too few rows are.
 
-    Rows whose keys a look of the account has counted are left out.
+    Rows whose keys a look of the account has counted are left out. Dates that came after a look at later ones are not
+    looked at, which is noted.
     """
+    settings = result.settings
     held = set(version.aliases)  # by which a version is in use
     if account.looks and not (held & set(settings.watch.in_use) if settings.watch.in_use else held):
         return None
-    after = max(account.until, version.tags.get(FITTED_UNTIL, ""))
+    fitted = version.tags.get(FITTED_UNTIL, "")
+    after = max(account.until, fitted)
     due = [day for day in dates if day.isoformat() > after]
+    seen = [Period.of(look.split.period) for look in account.looks]
+    between = [day for day in dates if fitted < day.isoformat() <= account.until]
+    if late := [day for day in between if not any(each.since <= day <= each.until for each in seen)]:
+        more = f" and {len(late) - 1} more date{'s' if len(late) > 2 else ''}" if late[1:] else ""
+        result.notes.append(
+            f"{version.label} on {split.name}: {late[0]}{more} came after the look at {account.until}, and the watch "
+            "looks at later dates alone; `congruence evaluate` with since: and until: of the split counts them"
+        )
     if not due:
         return None
     part = split.model_copy(update={"since": due[0], "until": due[-1], "last": None, "new_dates_only": False})
@@ -209,7 +221,7 @@ def watch(settings: EvaluationSettings, *, every: float | None = None, stop: thr
                 waiting |= {item.label: time.monotonic() + settings.watch.retry_after for item in result.failed}
                 if report(result, known) or known is None:
                     say(f"watching; next pass in {pause:.0f} s")
-                known = result.problems
+                known = result.problems + result.notes
             stop.wait(max(0.0, pause - (time.monotonic() - started)))
 
 

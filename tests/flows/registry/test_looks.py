@@ -219,6 +219,17 @@ def test_a_version_of_which_a_correction_was_fitted_is_looked_at_on_the_dates_af
     _day(days, 2, 100)
     assert check_once(settings).problems == []
     assert [look.split.since for look in _account(settings, "fitted/1").looks] == ["2026-03-02"]
+    _day(days, 4, 100)
+    assert check_once(settings).notes == []
+    _day(days, 3, 100)
+    late = check_once(settings)
+    assert (late.made, late.problems) == ([], [])
+    assert late.notes == [
+        "fitted/1 on daily-fitted: 2026-03-03 came after the look at 2026-03-04, and the watch looks at later dates "
+        "alone; `congruence evaluate` with since: and until: of the split counts them"
+    ]
+    assert showing.report(late, [])
+    assert not showing.report(late, late.notes), "it is said once"
 
 
 def test_looks_on_workers_say_what_looks_in_process_say(registry: Any, tmp_path: Path) -> None:
