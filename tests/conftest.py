@@ -62,13 +62,14 @@ def pytest_configure(config: pytest.Config) -> None:
     Finalize(None, shutil.rmtree, (folder, True), exitpriority=-102)
 
 
-FIRST = ("test_documentation.py", "flows", "tasks", "kernels")
-"""The slow ones, the longest of them before all: the processes of pytest-xdist then end together."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = [item.path.relative_to(Path(__file__).parent).parts[0] for item in items]
-    rank = {place: FIRST.index(place) if place in FIRST else len(FIRST) for place in places}
+    """The longest file first, then those of all rooms side by side: while some wait for servers, others compute."""
+    places = [item.path.relative_to(Path(__file__).parent) for item in items]
+    rooms: dict[str, list[Path]] = {}
+    for place in dict.fromkeys(places):
+        rooms.setdefault(place.parts[0], []).append(place)
+    rank = {file: number / len(files) for files in rooms.values() for number, file in enumerate(files)}
+    rank[Path("test_documentation.py")] = -1.0
     items[:] = [items[number] for number in sorted(range(len(items)), key=lambda number: rank[places[number]])]
 
 
