@@ -4,6 +4,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,14 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 FILES = [path for room in ORDER for path in sorted((ROOT / room).rglob("*.py"))]
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imported(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -104,7 +110,7 @@ def test_no_import_goes_in_circles() -> None:
 def test_every_public_method_has_a_docstring_or_overrides_one_that_has() -> None:
     classes: dict[str, list[ast.ClassDef]] = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, []).append(node)
 

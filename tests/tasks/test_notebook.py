@@ -33,6 +33,8 @@ from congruence.tasks.settings.sections import TrackingSettings
 ROWS = 240
 FEW = {"metrics": ["nll", "crps", "mae"]}
 """Metrics that take no time, where the numbers are not what is tested."""
+TOLD = {"metrics": ["calibration"], "progress": False}
+"""What sentences need."""
 
 
 def table(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
@@ -140,7 +142,7 @@ def test_a_protocol_that_is_misspelled_is_told_by_its_key() -> None:
 def test_targets_of_counts_that_are_no_whole_numbers_are_told_first() -> None:
     frame = table()
     rates = np.abs(frame["y"].to_numpy()) + 0.001
-    found = congruence.evaluate(frame[["a", "b"]], rates, Poisson(np.exp(frame["a"].to_numpy())))
+    found = congruence.evaluate(frame[["a", "b"]], rates, Poisson(np.exp(frame["a"].to_numpy())), **TOLD)
     assert found.sentences[0] == (
         f"100 % of the targets are no whole numbers, such as {rates[0]:.6g} (row 0), and the predictions are of "
         "counts: is the target a rate?"
@@ -149,7 +151,7 @@ def test_targets_of_counts_that_are_no_whole_numbers_are_told_first() -> None:
 
 def test_weights_are_said_to_be_of_scores_alone() -> None:
     frame = table()
-    asked = {"X": frame[["a", "b", "c"]], "y": frame["y"], "predicted": narrow(frame)}
+    asked = {"X": frame[["a", "b", "c"]], "y": frame["y"], "predicted": narrow(frame), **TOLD}
     found, plain = congruence.evaluate(**asked, weights=frame["weight"]), congruence.evaluate(**asked)
     assert found.sentences == plain.sentences
     said = "Scores are weighted; tests, sentences and their shares of the rows count every row once."
@@ -161,11 +163,11 @@ def test_weights_are_said_to_be_of_scores_alone() -> None:
 def test_sentences_name_sizes_in_the_unit_of_the_targets() -> None:
     frame = table()
     moved = (frame["a"].to_numpy() + 1.0, np.exp(0.3 * frame["b"].to_numpy()))
-    found = congruence.evaluate(frame[["a", "b", "c"]], frame["y"], moved, unit="mm")
+    found = congruence.evaluate(frame[["a", "b", "c"]], frame["y"], moved, unit="mm", **TOLD)
     assert re.match(r"Predictions are [\d.]+ mm too high on average \([\d.]+ to [\d.]+\)\.", found.sentences[0])
     assert found.sentences[0] in found.page
     small = tuple(1e-9 * each for each in moved)
-    found = congruence.evaluate(frame[["a", "b", "c"]], 1e-9 * frame["y"], small, unit="m", metrics=["calibration"])
+    found = congruence.evaluate(frame[["a", "b", "c"]], 1e-9 * frame["y"], small, unit="m", **TOLD)
     assert re.match(r"Predictions are [\d.]+e-10 m too high on average", found.sentences[0])
 
 
@@ -195,7 +197,7 @@ def test_one_prediction_answers_with_verdict_sentences_and_report(tmp_path: Path
 def test_a_true_prediction_is_not_called_wrong() -> None:
     frame = table()
     truth = Normal(frame["a"], np.exp(0.3 * frame["b"]))
-    found = congruence.evaluate(frame[["a", "b", "c"]], frame["y"], {"truth": truth, "narrow": narrow(frame)})
+    found = congruence.evaluate(frame[["a", "b", "c"]], frame["y"], {"truth": truth, "narrow": narrow(frame)}, **TOLD)
     assert found["truth"].verdict == "no fault found"
     assert list(found.to_frame()["verdict"]) == ["no fault found", "wrong"]
     assert "truth on test" in repr(found)
@@ -289,12 +291,12 @@ def test_impossible_targets_are_counted_and_no_variance_hinders_nothing() -> Non
     frame = table(200)
     y = frame["a"] + np.random.default_rng(1).normal(size=200)
     x, negative = frame[["a", "b"]], int((y < 0.0).sum())
-    said = str(congruence.evaluate(x, y, stats.gamma(2.0, scale=np.exp(0.1 * frame["a"])), progress=False))
+    said = str(congruence.evaluate(x, y, stats.gamma(2.0, scale=np.exp(0.1 * frame["a"])), metrics=["nll"]))
     assert f"NLL infinite: {negative} of the targets given no probability." in said
     found = congruence.evaluate(x, y, stats.t(2.0, frame["a"], 1.0), metrics=["crps", "skce"], progress=False)
     assert 0.0 <= found.metrics["skce_p_value"].value <= 1.0
     empty = np.where(np.arange(200) % 2, "", "a")
-    shifted = congruence.evaluate(x, y + 2.0 * (empty == ""), (frame["a"], 1.0), slices={"seg": empty}, progress=False)
+    shifted = congruence.evaluate(x, y + 2.0 * (empty == ""), (frame["a"], 1.0), slices={"seg": empty}, **TOLD)
     assert "where seg is (empty)" in str(shifted)
 
 

@@ -197,7 +197,7 @@ def test_rows_that_are_correlated_though_nobody_named_it_are_not_bet_on(registry
     registry.register("hourly")
     MlflowClient().set_registered_model_alias("hourly", "champion", "1")
     days = tmp_path / "days"
-    settings = _settings(registry, days, "hourly")
+    settings = _settings(registry, days, "hourly", metrics=["congruence_test", "calibration"])
     for day in (1, 2, 3):
         _day(days, day, 300, rho=0.9)
         assert check_once(settings).problems == []
@@ -236,7 +236,7 @@ def test_looks_on_workers_say_what_looks_in_process_say(registry: Any, tmp_path:
     registry.register("worked", bias=0.6)
     days = tmp_path / "days"
     _day(days, 1, 120)
-    settings = _settings(registry, days, "worked")
+    settings = _settings(registry, days, "worked", metrics=["congruence_test", "calibration", "nll"])
     elsewhere = settings.model_copy(
         update={
             "watch": settings.watch.model_copy(update={"in_process_rows": 0}),
@@ -266,7 +266,8 @@ def test_a_changed_verdict_starts_the_automation_of_the_page(registry: Any, tmp_
     assert made.returncode == 0, made.stdout + made.stderr
     registry.register("noticed", bias=1.0)
     _day(tmp_path / "days", 1, 120)
-    (sentence,) = check_once(_settings(registry, tmp_path / "days", "noticed")).sentences
+    settings = _settings(registry, tmp_path / "days", "noticed", metrics=["congruence_test", "calibration"])
+    (sentence,) = check_once(settings).sentences
     assert "wrong, first shown on 2026-03-01" in sentence
     wanted = FlowRunFilter(deployment_id=FlowRunFilterDeploymentId(any_=[deployment]))  # type: ignore[list-item]
     with get_client(sync_client=True) as client:
@@ -284,7 +285,7 @@ def test_rows_that_lack_a_feature_stay_in_process_where_the_encoder_takes_them(r
 
     def evaluated(missing: str) -> VersionOutcome:
         encoder = {"kind": "identity", "missing": missing}
-        (outcome,) = registry.evaluated(models=["plain"], splits=[lacking], encoder=encoder)
+        (outcome,) = registry.evaluated(models=["plain"], splits=[lacking], encoder=encoder, metrics=["mae"])
         return outcome
 
     assert mlflow.get_run(evaluated("mean").run_id).data.params["valid_rows"] == "60"

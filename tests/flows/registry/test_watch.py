@@ -87,17 +87,17 @@ def test_a_gate_that_lacks_its_baseline_judges_once_the_baseline_is_there(regist
     registry.register("gated")
     registry.register("gated")
     MlflowClient().set_registered_model_alias("gated", "champion", "1")
-    gate = {"baseline": "champion"}
-    alone = check_once(registry.settings(models=["gated/2"], gate=gate))
+    asked = {"gate": {"baseline": "champion"}, "metrics": ["nll", "crps"]}
+    alone = check_once(registry.settings(models=["gated/2"], **asked))
     assert alone.outcomes[0].status == "evaluated"
     assert "baseline has no evaluation" in alone.problems[0]
-    both = check_once(registry.settings(models=["gated"], gate=gate))
+    both = check_once(registry.settings(models=["gated"], **asked))
     assert [outcome.label for outcome in both.made] == ["gated/1"]
     assert {decision.candidate.label: decision.passed for decision in both.decisions} == {
         "gated/1": True,
         "gated/2": True,
     }
-    assert check_once(registry.settings(models=["gated"], gate=gate)).decisions == []
+    assert check_once(registry.settings(models=["gated"], **asked)).decisions == []
 
 
 def test_a_failed_version_shows_its_error_and_is_left_alone_for_a_while(registry: Any, said: list[str]) -> None:
