@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import scipy.stats
+from rare_targets import true, with_zeros
 
-from congruence.kernels import Deterministic, Gamma, Mixture, Normal, Poisson, Quantiles, Samples
+from congruence.kernels import Deterministic, Gamma, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.conditional_calibration.rare import _at_least, _at_most, extremes, masses
 from congruence.kernels.dependence.blocks import blocks_of_groups
 
@@ -14,11 +15,6 @@ LOCATION, SPREAD = RNG.standard_normal(N), np.exp(0.4 * RNG.standard_normal(N))
 NORMAL = Normal(LOCATION, SPREAD)
 Y = LOCATION + SPREAD * RNG.standard_normal(N)
 HALF = np.where(RNG.random(N) < 0.5, 0.0, RNG.gamma(2.0, size=N))
-
-
-def with_zeros(share: float) -> Mixture:
-    laws = [Deterministic(np.zeros(N)), Gamma(np.full(N, 2.0), np.ones(N))]
-    return Mixture(np.tile([share, 1.0 - share], (N, 1)), laws)
 
 
 def test_one_target_in_a_hundred_that_lies_far_out_is_counted_and_named() -> None:
@@ -36,27 +32,11 @@ def test_one_target_in_a_hundred_that_lies_far_out_is_counted_and_named() -> Non
 
 
 def test_true_predictions_of_all_kinds_are_left_alone() -> None:
-    draws = LOCATION[:, None] + SPREAD[:, None] * RNG.standard_normal((N, 10))
-    levels = np.linspace(0.05, 0.95, 9)
-    quantiles = Quantiles(levels, LOCATION[:, None] + SPREAD[:, None] * scipy.stats.norm.ppf(levels))
-    counts = RNG.poisson(np.exp(LOCATION)).astype(float)
-    cases = [
-        (Y, NORMAL, None),
-        (np.round(Y, 1), NORMAL, 0.1),
-        (np.round(Y), NORMAL, 1.0),
-        (HALF, with_zeros(0.5), None),
-        (np.round(HALF, 1), with_zeros(0.5), 0.1),
-        (counts, Poisson(np.exp(LOCATION)), 1.0),
-        (Y, Samples(draws), None),
-        (np.round(Y, 1), Samples(draws), 0.1),
-        (Y, quantiles, None),
-    ]
-    for y, law, step in cases:
-        found = masses(y, law, step)
-        assert found.p_value is None or found.p_value > 0.01
-        assert not found.faults()
-        far = extremes(y, law, step)
-        assert far.p_value is None or far.p_value > 0.01
+    for name, y, law, step, blocks in true(N, np.random.default_rng(4)):
+        at_values, far = masses(y, law, step, blocks), extremes(y, law, step, blocks)
+        assert at_values is None or not at_values.faults(), name
+        for found in (at_values, far):
+            assert found is None or found.p_value is None or found.p_value > 0.01, name
 
 
 def test_what_is_not_stated_is_not_asked() -> None:
@@ -90,7 +70,7 @@ def test_a_value_that_half_of_the_targets_share_is_told_whatever_was_predicted()
         assert (fault.value, fault.observed) == (0.0, np.count_nonzero(HALF == 0.0))
         assert fault.expected_share < 0.06
         assert found.p_value < 1e-30
-    found = masses(np.where(RNG.random(N) < 0.6, 0.0, HALF), with_zeros(0.4))
+    found = masses(np.where(RNG.random(N) < 0.6, 0.0, HALF), with_zeros(np.full(N, 0.4)))
     assert found.faults()[0].expected_share == pytest.approx(0.4)
     far = extremes(HALF, gamma, beside=masses(HALF, gamma).faults())
     assert far.p_value == 1.0
