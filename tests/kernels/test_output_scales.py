@@ -18,7 +18,7 @@ def residual_kernel(x, y):
     return solved.answers[0].version.kernel
 
 
-def split(n=1500, residual=2.0, spread=35.0, seed=0):
+def split(n=900, residual=2.0, spread=35.0, seed=0):
     """Residuals of 2 against a spread of 35, on a curve."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-2.0, 2.0, n)

@@ -67,6 +67,9 @@ def test_points() -> None:
     assert np.allclose(frame["cce_excess"] ** 2, np.maximum(frame["cce"] ** 2 - RESULT.expected_values**2, 0.0))
     assert np.mean(RESULT.expected_values) == pytest.approx(RESULT.expected)
     assert RESULT.excess == pytest.approx(np.sqrt(RESULT.mean**2 - RESULT.expected**2))
+    said = repr(RESULT)
+    assert said.startswith(f"CongruenceResult(mean={RESULT.mean:.4g}, interval=[")
+    assert f"points={N}" in said
 
 
 def test_repeats_have_the_spread_of_each_point() -> None:
@@ -115,14 +118,6 @@ def test_a_reading_counts_what_is_wrong_and_says_0_where_no_labelled_row_is_near
     wrong = everywhere.to_frame()["calibration_fault"]
     assert f"points={N}, found_wrong={(wrong != '').sum()}" in repr(everywhere)
     assert f"spread={(wrong == 'spread').sum()}" in repr(everywhere)
-
-
-def test_a_result_says_its_mean_and_what_it_rests_on():
-    result = conditional_congruence_error(X, Y, LAW, input_kernel=RBF(1.0))
-    said = repr(result)
-    assert f"mean={result.mean:.4g}, interval=[" in said
-    assert f"points={N}" in said
-    assert repr(evaluate_protocol(EXACT, X, Y, {"a": LAW})["a"]).startswith("CongruenceResult(mean=")
 
 
 def test_an_interpretation_says_its_verdict():
