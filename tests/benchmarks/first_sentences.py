@@ -176,14 +176,16 @@ def _log_ratio(split: Split, y: Array, law: Any, sentence: str) -> float:
 
 
 TOO = r"predictions are ([\d.,]+) too (?:high|low) on average"
+HIGH, LOW = (TOO.replace("(?:high|low)", side) for side in ("high", "low"))
+FACTOR = r"^The predicted mean is ([\d.,]+) times too "
 B = r"^Where site is b \(\d+ rows, \d+ %\) "
 SPREAD = r"predicted spread is too {} by a factor of ([\d.]+)"
-TOO_SMALL, TOO_LARGE = ("^The " + SPREAD.format(size) for size in ("small", "large"))
+TOO_SMALL, TOO_LARGE = "^The " + SPREAD.format("small") + r" \(", "^The " + SPREAD.format("large")
 FAULTS: dict[str, Fault] = {
-    "bias of .8": _normal(lambda s: (s.mean - 0.8, s.spread), rf"^(?i:{TOO})", 0.8),
+    "bias of .8": _normal(lambda s: (s.mean - 0.8, s.spread), rf"^(?i:{LOW})", 0.8),
     "bias of 5 spreads": _normal(lambda s: (s.mean - 5.0 * s.spread, s.spread), rf"^(?i:{TOO})", 5.2),
     "bias of 50 (N8)": _normal(lambda s: (s.mean + 50.0, s.spread), r"mean is ([\d.,]+) times too high", 6.0),
-    "bias of 1.2 in a slice": _normal(lambda s: (s.mean + 1.2 * (s.site == "b"), s.spread), B + TOO, 1.2),
+    "bias of 1.2 in a slice": _normal(lambda s: (s.mean + 1.2 * (s.site == "b"), s.spread), B + HIGH, 1.2),
     "bias of .6 in a slice": _normal(lambda s: (s.mean + 0.6 * (s.site == "b"), s.spread), B + TOO, 0.6),
     "opposite biases in two slices (N10)": _normal(
         lambda s: (s.mean + 0.6 * (s.site == "a") - 0.6 * (s.site == "b"), s.spread),
@@ -221,12 +223,12 @@ FAULTS: dict[str, Fault] = {
         lambda s: (s.mean + 3.0 * s.spread**2 * s.rng.normal(size=len(s)), Normal(s.mean, 3.0**0.5 * s.spread)),
         r"^The predicted spread is the root of what is needed: was the standard deviation given",
     ),
-    "unit: 2.54": _normal(lambda s: (2.54 * s.mean, 2.54 * s.spread), r"mean is ([\d.,]+) times too high", 2.54),
+    "unit: 2.54": _normal(lambda s: (2.54 * s.mean, 2.54 * s.spread), FACTOR + r"high \(", 2.54),
     "unit: 1,000": _normal(
-        lambda s: (1000.0 * s.mean, 1000.0 * s.spread), r"mean is ([\d.,]+) times too high .*unit", 1000.0
+        lambda s: (1000.0 * s.mean, 1000.0 * s.spread), FACTOR + r"high .*is the unit right\?$", 1000.0
     ),
     "unit: .001": _normal(
-        lambda s: (s.mean / 1000.0, s.spread / 1000.0), r"mean is ([\d.,]+) times too low .*unit", 1000.0
+        lambda s: (s.mean / 1000.0, s.spread / 1000.0), FACTOR + r"low .*is the unit right\?$", 1000.0
     ),
     "log scale left": Fault(_log_left, r"mean is ([\d.,]+) times too low", _log_ratio),
     "mean and spread exchanged": _normal(
@@ -234,7 +236,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "tails lighter (uniform)": Fault(
         lambda s: (_z(s, s.rng.uniform(-(3.0**0.5), 3.0**0.5, len(s))), Normal(s.mean, s.spread)),
-        r"^The targets have lighter tails than predicted: the predicted 50 % interval holds ([\d.]+) %",
+        r"^The targets have lighter tails than predicted: the predicted 50 % interval holds ([\d.]+) %, and [\d.]+ % ",
         100.0 * stats.norm.ppf(0.75) / 3.0**0.5,
     ),
     "tails heavier (t3)": Fault(
@@ -244,7 +246,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "skew (gamma 2)": Fault(
         lambda s: (_z(s, (s.rng.gamma(2.0, size=len(s)) - 2.0) / 2.0**0.5), Normal(s.mean, s.spread)),
-        r"^The targets are skewed to the right of the predictions: ([\d.]+) % lie above",
+        r"^The targets are skewed to the right of the predictions: ([\d.]+) % lie above the 95 % quantile",
         100.0 * stats.gamma(2.0).sf(2.0 + 2.0**0.5 * stats.norm.ppf(0.95)),
     ),
     "1 % of the rows 8 spreads off (N5)": Fault(
@@ -259,7 +261,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "half of the targets are 0 (N7)": Fault(
         lambda s: (_zeros(s, s.y, 0.5), Normal(s.mean / 2.0, np.sqrt(s.spread**2 / 2.0 + s.mean**2 / 4.0))),
-        r"^([\d.]+) % of the targets are exactly 0, and the predictions give that 0 %",
+        r"^([\d.]+) % of the targets are exactly 0, and the predictions give that 0 %\.$",
         _share_at(0.0),
     ),
     "a quarter of the targets are 1": Fault(
@@ -275,7 +277,7 @@ FAULTS: dict[str, Fault] = {
         r"^([\d.]+) % of the targets are exactly 100, and the predictions give that 0 %",
         _share_at(100.0),
     ),
-    "sparse counts, mean 2 times too high": Fault(_counts, r"^The predicted mean is ([\d.]+) times too high \(", 2.0),
+    "sparse counts, mean 2 times too high": Fault(_counts, FACTOR + r"high \(", 2.0),
     "counts overdispersed": Fault(_overdispersed, TOO_SMALL, _overdispersion),
     "counts with more zeros": Fault(
         _inflated, r"([\d.]+) % of the targets are (?:exactly )?0(?:,| where)", _share_at(0.0)
@@ -320,13 +322,16 @@ def judged(fault: Fault, split: Split) -> tuple[bool, bool, str]:
     """Whether the first sentence of a split names the fault, whether with its size; and the sentence."""
     y, law, sentences = sentences_of(fault, split)
     first = sentences[0] if sentences else "nothing is said"
+    return *named(fault, split, y, law, first), first
+
+
+def named(fault: Fault, split: Split, y: Array, law: Any, first: str) -> tuple[bool, bool]:
+    """Whether a first sentence names the fault, and whether with its size."""
     found = re.search(fault.says, first)
-    if not found:
-        return False, False, first
-    if fault.size is None:
-        return True, True, first
+    if not found or fault.size is None:
+        return bool(found), bool(found)
     size = fault.size if isinstance(fault.size, float) else fault.size(split, y, law, first)
-    return True, abs(float(found[1].replace(",", "")) / size - 1.0) <= WITHIN, first
+    return True, abs(float(found[1].replace(",", "")) / size - 1.0) <= WITHIN
 
 
 def main() -> None:

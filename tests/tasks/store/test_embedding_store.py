@@ -257,15 +257,15 @@ def test_two_writers_with_unequal_bytes_leave_one_whole_shard(place: Place) -> N
 
 def test_many_threads_write_and_read_the_same_shards(place: Place) -> None:
     def work(_: int) -> None:
-        store = opened(place)
-        for shard in Plan().shards:
+        store = opened(place, rows=14)
+        for shard in Plan(14).shards:
             write(store, shard)
             assert store.is_done(shard)
             np.testing.assert_array_equal(store.read(slice(shard.start, shard.stop)), embeddings(shard))
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(work, range(6)))
-    assert opened(place).pending() == []
+    assert opened(place, rows=14).pending() == []
 
 
 def test_the_first_batch_size_is_everybodys(place: Place) -> None:
