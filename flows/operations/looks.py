@@ -208,8 +208,8 @@ def _size(logarithm: float) -> str:
 def report(result: WatchResult, known: list[str] | None = None) -> bool:
     """Print what a pass did, if anything, and return whether there was something.
 
-    ``known`` are problems and notes that the pass before had already; None where it is the first or only one, so that nothing to
-    do is said, too.
+    ``known`` are problems and notes that the pass before had already; None where it is the first or only one, so that
+    nothing to do is said, too.
     """
     for outcome in result.made:
         looks = result.accounts[place].looks if (place := (outcome.label, outcome.split)) in result.accounts else ()

@@ -16,7 +16,7 @@ from congruence.kernels import RBF, Normal, Poisson, prepare
 from congruence.kernels.monitoring.evidence import Look, Monitor
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.versions import compare_versions
-from congruence.tasks.monitor.account import SCRIPTS, Account
+from congruence.tasks.monitor.account import Account
 from congruence.tasks.report.comparison import comparison_report, reliability_page
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.report.page import render
@@ -275,9 +275,9 @@ def test_the_pictures_of_a_page_over_time_can_be_read(
     looks = tuple(Look(f"{k}", p, week.format(k + 1), rows=400) for k, p in enumerate((0.4, 0.7, 1e-9, 1e-9)))
     series = Account(tuple(compared[number] for number in (0, 0, 1, 1)), Monitor(looks=looks))
     assert series.monitor.began_at is not None
-    data = {"series": [series.plain()]}
+    data, scripts = {"series": [series.plain()]}, ("page", "charts", "over_time")
     page = tmp_path / "over-time.html"
-    page.write_text(render("over_time.html", title="angle over time", series=[series], page=data, scripts=SCRIPTS))
+    page.write_text(render("over_time.html", title="angle over time", series=[series], page=data, scripts=scripts))
     look(browser, page, width=width)
     height = "Math.min(...[...document.querySelectorAll('[data-series] svg')].map(svg => 11 * svg.getScreenCTM().a))"
     assert float(str(browser.evaluate(height))) >= 8.5

@@ -21,6 +21,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
         home = embed_servers(Path(folder))  # before Prefect and MLflow are imported
         from congruence.flows.operations import demo
         from congruence.flows.operations.demo import evaluation_file
+        from congruence.tasks.digits.training import register_versions
         from congruence.tasks.mlflow.connection import point_mlflow_at
 
         demo.TRAIN_ROWS, demo.TEST_ROWS = (SMALL_ROWS, SMALL_ROWS) if small else ROWS
@@ -28,7 +29,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
         point_mlflow_at(tracking_uri(home))
         with record.sampler.stage("data and versions"):
             demo._write_data(home / "demo")
-            demo._register(home / "demo")
+            register_versions(home / "demo" / "train")
             file = evaluation_file(home / "demo", demo.EVALUATION)
         models = [f"models:/{demo.MODEL_NAME}/{version}" for version in ((1,) if small else (1, 2))]
         found = {kind: _evaluated(record, file, home, kind, models) for kind in kinds}
