@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, chain
 from typing import Any, Protocol
 
@@ -221,7 +221,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class HeldRows(RowBlocks):
-    """Rows in memory, in blocks of ``block_rows``.
+    """Rows in memory, in blocks of at most ``block_rows``: one, or an even number of one size, for as many cores.
 
     Attributes:
         x: embeddings (n, d).
@@ -238,10 +238,12 @@ class HeldRows(RowBlocks):
     block_rows: int = HELD_BLOCK_ROWS
     named: Array | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def sizes(self) -> Sequence[int]:
-        n, most = len(self.x), self.block_rows
-        return [min(most, n - start) for start in range(0, n, most)]
+        """See RowBlocks."""
+        count = -(-len(self.x) // self.block_rows)
+        count += count % 2 if count > 1 else 0
+        return [len(self.x) * (block + 1) // count - len(self.x) * block // count for block in range(count)]
 
     def inputs(self, block: int) -> Array:
         return self.x[self._of(block)]
@@ -262,7 +264,8 @@ class HeldRows(RowBlocks):
         return (np.arange(len(self.x)) if self.named is None else self.named)[self._of(block)]
 
     def _of(self, block: int) -> slice:
-        return slice(block * self.block_rows, block * self.block_rows + self.sizes[block])
+        first = sum(self.sizes[:block])
+        return slice(first, first + self.sizes[block])
 
 
 class Passes(Protocol):
