@@ -78,9 +78,7 @@ if TYPE_CHECKING:
     from congruence.kernels.measures import DiscrepancyResult as DiscrepancyResult
     from congruence.kernels.measures import conditional_congruence_error as conditional_congruence_error
     from congruence.kernels.measures import congruence_test as congruence_test
-    from congruence.kernels.measures import (
-        maximum_conditional_mean_discrepancy as maximum_conditional_mean_discrepancy,
-    )
+    from congruence.kernels.measures import maximum_conditional_mean_discrepancy as maximum_conditional_mean_discrepancy
     from congruence.kernels.pit import chi_square as chi_square
     from congruence.kernels.pit import cramer_von_mises as cramer_von_mises
     from congruence.kernels.pit import kolmogorov_smirnov as kolmogorov_smirnov

@@ -16,11 +16,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.expectations import (
-    gaussian_expectation,
-    has_gaussian_expectation,
-    point_values,
-)
+from congruence.kernels.distributions.expectations import gaussian_expectation, has_gaussian_expectation, point_values
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.finite_features import FeatureMap, Missed
 from congruence.kernels.kernel_functions import Kernel, Matern

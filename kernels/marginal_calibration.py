@@ -83,10 +83,7 @@ def calibration_error_of_pit(
 
 
 def reliability_curve(
-    values: Any,
-    *,
-    levels: int | np.integer[Any] | Sequence[float] | Array = LEVELS,
-    row_weights: Any | None = None,
+    values: Any, *, levels: int | np.integer[Any] | Sequence[float] | Array = LEVELS, row_weights: Any | None = None
 ) -> tuple[Array, Array]:
     """Levels p_j (m,) and the share of PIT values at or below each (m,): the diagonal if calibrated.
 

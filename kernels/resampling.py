@@ -100,12 +100,7 @@ class ScoreStatistics:
 
     @classmethod
     def of(
-        cls,
-        scores: Mapping[str, Any],
-        *,
-        keys: Any | None = None,
-        weights: Array | None = None,
-        buckets: int = BUCKETS,
+        cls, scores: Mapping[str, Any], *, keys: Any | None = None, weights: Array | None = None, buckets: int = BUCKETS
     ) -> ScoreStatistics:
         """The statistics of one shard.
 

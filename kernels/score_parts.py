@@ -44,13 +44,7 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.quantiles import quantile_score, weights_of_levels
 from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.recalibration.recalibration_map import (
-    Design,
-    Form,
-    NormalScores,
-    fit_parts,
-    normal_score_map,
-)
+from congruence.kernels.recalibration.recalibration_map import Design, Form, NormalScores, fit_parts, normal_score_map
 from congruence.kernels.resampling import Estimate
 from congruence.kernels.rng import keyed_uniforms, stream
 from congruence.kernels.scores import matched_targets, pinball
@@ -251,12 +245,7 @@ class ScoreParts:
 
 
 def recalibration_gains(
-    y: Any,
-    predictive: Distribution,
-    *,
-    keys: Any | None = None,
-    seed: int = 0,
-    blocks: DependentBlocks | None = None,
+    y: Any, predictive: Distribution, *, keys: Any | None = None, seed: int = 0, blocks: DependentBlocks | None = None
 ) -> tuple[Array, Array]:
     """Returns what each row's CRPS and log score gain by a map of its levels that was fitted on the other four fifths.
 
@@ -357,11 +346,7 @@ def score_parts(
 
 
 def may_be_best(
-    losses: Mapping[str, Array],
-    *,
-    weights: Array | None = None,
-    blocks: DependentBlocks | None = None,
-    seed: int = 0,
+    losses: Mapping[str, Array], *, weights: Array | None = None, blocks: DependentBlocks | None = None, seed: int = 0
 ) -> dict[str, float]:
     """Returns each version's p-value in the model confidence set: the set at level .95 are those above .05.
 

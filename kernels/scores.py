@@ -123,11 +123,7 @@ def matched_targets(predictive: Distribution, y: Any) -> Array:
 
 
 def negative_log_likelihood(
-    y: Any,
-    predictive: Distribution,
-    *,
-    infinite: Literal["raise", "keep"] = "raise",
-    step: float | None = None,
+    y: Any, predictive: Distribution, *, infinite: Literal["raise", "keep"] = "raise", step: float | None = None
 ) -> Array:
     """-log f_i(y_i): density for continuous laws, mass for counts.
 

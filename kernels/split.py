@@ -201,13 +201,7 @@ class Split:
         return difference_of_influences(one, other, blocks, shares_signs=shares, shares_targets=not cells)
 
     def calibration_test(
-        self,
-        y: Any,
-        predictive: Distribution,
-        *,
-        draws: int | None = None,
-        keys: Any | None = None,
-        seed: int = 0,
+        self, y: Any, predictive: Distribution, *, draws: int | None = None, keys: Any | None = None, seed: int = 0
     ) -> ConditionalCalibrationTest:
         """Tests whether every target follows its prediction given its input; see ``conditional_calibration_test``.
 

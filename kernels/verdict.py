@@ -19,13 +19,7 @@ from typing import Literal, Self
 SIGNIFICANCE = 0.05
 """The share of true versions that are called wrong, at most."""
 
-WEIGHTS: Mapping[str, float] = {
-    "calibration": 0.4,
-    "congruence": 0.3,
-    "extremes": 0.1,
-    "masses": 0.1,
-    "places": 0.1,
-}
+WEIGHTS: Mapping[str, float] = {"calibration": 0.4, "congruence": 0.3, "extremes": 0.1, "masses": 0.1, "places": 0.1}
 """Of each part by its name: what the version's whole is tested on spends most of the level."""
 
 NOT_JUDGED, NO_FAULT, WRONG = "not judged", "no fault found", "wrong"

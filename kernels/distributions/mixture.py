@@ -11,12 +11,7 @@ import numpy as np
 import scipy.special
 import scoringrules
 
-from congruence.kernels.arrays import (
-    Array,
-    as_numbers,
-    row_slices,
-    to_numpy,
-)
+from congruence.kernels.arrays import Array, as_numbers, row_slices, to_numpy
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import ByRows, Distribution, Seed, Uniforms, refuse
 from congruence.kernels.distributions.continuous import Normal

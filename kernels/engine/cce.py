@@ -415,10 +415,7 @@ class _Points:
 
 
 def influence_pass(
-    block: BlockRows,
-    system: SystemInputs,
-    known: Mapping[str, tuple[PlannedVersion, InfluenceWeights]],
-    write: Write,
+    block: BlockRows, system: SystemInputs, known: Mapping[str, tuple[PlannedVersion, InfluenceWeights]], write: Write
 ) -> Pass:
     """What a block adds for the standard errors of every version; the columns of its rows' influences are written."""
     reference = _Reference(block, system, [version for version, _ in known.values()])

@@ -16,13 +16,7 @@ from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
-from congruence.kernels.engine.blocks import (
-    BlockRows,
-    BlockSums,
-    Pass,
-    chosen_in,
-    evenly_spaced,
-)
+from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, chosen_in, evenly_spaced
 from congruence.kernels.engine.congruence_test import null_draw_count
 from congruence.kernels.engine.null import (
     PILOT_ROWS,
@@ -116,13 +110,7 @@ class PlannedVersion:
         return signs
 
     def errors(
-        self,
-        targets: Array,
-        predictive: Distribution,
-        positions: Array,
-        roots: Array | None,
-        *,
-        measured: bool = False,
+        self, targets: Array, predictive: Distribution, positions: Array, roots: Array | None, *, measured: bool = False
     ) -> TargetErrors:
         """Returns Delta and v of the rows at some positions, of the version's distributions or draws of them.
 
@@ -342,14 +330,7 @@ class SeenSplit:
         return gamma_of_variance(self.targets.variance("targets"), self.n, max(self.ends, key=abs))
 
     def plan(
-        self,
-        name: str,
-        ask: Ask,
-        system: System,
-        seed: int,
-        blocks: DependentBlocks | None,
-        *,
-        knows_floor: bool,
+        self, name: str, ask: Ask, system: System, seed: int, blocks: DependentBlocks | None, *, knows_floor: bool
     ) -> PlannedVersion:
         """Returns what is fixed of a version; ``knows_floor``: whether its noise floor is known without probes.
 

@@ -351,12 +351,7 @@ class TargetErrors:
 
 
 def target_errors(
-    y: Array,
-    predictive: Distribution,
-    kernel: Kernel,
-    *,
-    features: FeatureMap | None = None,
-    measured: bool = True,
+    y: Array, predictive: Distribution, kernel: Kernel, *, features: FeatureMap | None = None, measured: bool = True
 ) -> TargetErrors:
     """Returns Delta_i and v_i for targets y (n,) or (n, q) and n predictive distributions.
 

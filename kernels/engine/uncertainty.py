@@ -226,14 +226,7 @@ class InfluenceWeights:
     beyond: Beyond
 
     @classmethod
-    def of(
-        cls,
-        filters: Array,
-        fit: ResidualFit,
-        sums: BlockSums,
-        points: int,
-        rows: int,
-    ) -> InfluenceWeights:
+    def of(cls, filters: Array, fit: ResidualFit, sums: BlockSums, points: int, rows: int) -> InfluenceWeights:
         """From ``add_points`` over all points and ``add_residuals`` over all ``rows``."""
         moment, spread = sums.added["residual moment"], sums.added["spread"]
         multipliers = Multipliers.of(sums) if fit.blocks is None else Multipliers(1.0, 0.0)
@@ -273,12 +266,7 @@ class InfluenceWeights:
         return {"influence": root / self.points, "influence_squared": (2.0 * squared - own) / self.points}
 
     def uncertainty(
-        self,
-        sums: BlockSums,
-        vectors: Array,
-        smoothed: Array,
-        means: tuple[float, float],
-        weights: Array | None = None,
+        self, sums: BlockSums, vectors: Array, smoothed: Array, means: tuple[float, float], weights: Array | None = None
     ) -> CongruenceUncertainty:
         """Standard errors from the sums over all rows; the influences of rows are elsewhere.
 
