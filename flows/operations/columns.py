@@ -42,8 +42,8 @@ class ModelFacts:
     """What MLflow knows of a version: its columns, whether its metadata spell the family, how a native one is asked.
 
     ``reads`` is the family of one row's answer, where that says itself what it is; ``has_signature`` whether the inputs
-    are those of a signature, else they were found by asking for a row without each column. ``refused`` is why it gave
-    no answer for one.
+    are those of a signature, else they were found by asking for a row without each column; a tensor has a ``width``
+    alone, so many numbers a row. ``refused`` is why it gave no answer for one.
     """
 
     uri: str
@@ -54,6 +54,7 @@ class ModelFacts:
     reads: str = ""
     has_signature: bool = True
     refused: str = ""
+    width: int | None = None
 
 
 @dataclass(frozen=True)

@@ -90,16 +90,19 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
 
     from congruence.tasks.contract import ContractError
     from congruence.tasks.contract.loading import METADATA_KEY, resolved_contract
+    from congruence.tasks.contract.model import tensor_width
     from congruence.tasks.models.processes import ServedVersion, warm_model
     from congruence.tasks.models.registry import select
 
     version = select(uri)[-1]
     info = get_model_info(version.uri)
     schemas = (info.signature.inputs, info.signature.outputs) if info.signature is not None else (None, None)
-    inputs, outputs = (tuple(schema.input_names()) if schema is not None else () for schema in schemas)
-    described = METADATA_KEY in (info.metadata or {})
-    facts = ModelFacts(uri, inputs, outputs, described, has_signature=bool(inputs))
-    if described and inputs:
+    named = (schema is not None and schema.has_input_names() for schema in schemas)  # a tensor has none
+    inputs, outputs = (tuple(schema.input_names()) if has else () for schema, has in zip(schemas, named, strict=True))
+    outputs = outputs or tuple(map(str, range(tensor_width(schemas[1]) or 0)))  # as the columns of an array are called
+    described, width = METADATA_KEY in (info.metadata or {}), tensor_width(schemas[0])
+    facts = ModelFacts(uri, inputs, outputs, described, has_signature=schemas[0] is not None, width=width)
+    if described and facts.has_signature:
         return facts
     try:
         model = warm_model(ServedVersion(version, resolved_contract(version)))
@@ -107,6 +110,8 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
         if row is None:
             return facts
         rest = row.drop(columns=[name for name in (target, *TARGET_NAMES) if name in row.columns])
+        if width is not None:
+            rest = rest.select_dtypes("number").iloc[:, :width]
         facts = replace(facts, reads=model.predict(rest).family)
     except ContractError as error:
         unread = isinstance(error.__cause__, UnreadableOutputError)
@@ -127,7 +132,11 @@ def evaluation_text(data: str, roles: Roles, *models: ModelFacts) -> str:
     given = roles.model_inputs or ([roles.input] if isinstance(roles.input, str) else roles.input)
     entries = [_entry(model, given) for model in models]
     first = models[0] if models else ModelFacts("")
-    return _filled("models.yaml", data=data, roles=roles, models=models, entries=entries, model=first)
+    count = 1 if isinstance(roles.input, str) else len(roles.input)
+    asked = "what the model is given; by default what is encoded"
+    if first.width not in (None, count):
+        asked = f"needed: the model takes {first.width} numbers a row; name what it was trained on, in that order"
+    return _filled("models.yaml", data=data, roles=roles, models=models, entries=entries, model=first, asked=asked)
 
 
 def _filled(template: str, **values: Any) -> str:

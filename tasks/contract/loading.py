@@ -245,7 +245,7 @@ def check_contract(model: PredictiveModel, frame: pd.DataFrame, targets: Any = N
         warnings += _row_dependence(model, predictive, alone)
     if targets is not None:
         warnings += _check_targets(model, predictive, require_targets(targets, "targets", len(frame)))
-    family, notes = model.settings.family, list(model.casts.values())
+    family, notes = model.settings.family, _in_short(model.casts)
     if family == AUTO or model.settings.method is not None:
         output, how = model.output(frame.iloc[:1]), model.asked_by()
         family = predictive.family + (f", read from {how}" if how else "")
@@ -325,3 +325,16 @@ def require_counts(label: str, predictive: Distribution, frame: pd.DataFrame, ta
             "evaluation file, or log it with log_predictive_model(..., exposure=...); a model that does predict counts "
             "is evaluated where the split names no exposure"
         )
+
+
+def _in_short(casts: Mapping[str, str]) -> list[str]:
+    """What was changed of the columns, in a line each; of those that are given in 32 bits of the most rounded one."""
+    rounded = {name: note for name, note in casts.items() if " in 32 bits" in note}
+    if len(rounded) < 2:
+        return list(casts.values())
+    largest = max(rounded.values(), key=lambda note: float(note.split()[-4]))
+    others = "1 other column is" if len(rounded) == 2 else f"{len(rounded) - 1} other columns are"
+    return [
+        f"{largest}; {others}, too, and rounded by no more",
+        *(note for name, note in casts.items() if name not in rounded),
+    ]

@@ -97,10 +97,13 @@ class PredictiveModel:
             except UnreadableOutputError as error:
                 raise ContractError(f"{label}: {error}") from error
             except MlflowException as error:
-                raise ContractError(
-                    f"{label}: {rows} do not fit the model's signature: {str(error).rsplit('Error: ', 1)[-1]}; it asks "
-                    f"for {self._input_schema}"
-                ) from error
+                said = str(error).rsplit("Error: ", 1)[-1].rstrip(".")
+                if (asked := tensor_width(self._input_schema)) not in (None, given := np.shape(inputs)[-1]):
+                    said = (
+                        f"it takes {asked} numbers a row and is given {given}; name the columns that it was trained "
+                        "on, in their order, as model_inputs"
+                    )
+                raise ContractError(f"{label}: {rows} do not fit the model's signature: {said}") from error
             except (Exception, SystemExit) as error:  # the model's own code may raise anything
                 raise ContractError(f"{label}: predict failed on {rows}: {failure_text(error)}") from error
 
@@ -140,6 +143,14 @@ class PredictiveModel:
             self.casts.update(notes)
             return inputs
         return to_tensor(frame, schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
+
+
+def tensor_width(schema: Schema | None) -> int | None:
+    """How many numbers a row a signature of one tensor without a name asks for; None of others."""
+    if schema is None or schema.has_input_names() or not schema.is_tensor_spec():
+        return None
+    shape = schema.inputs[0].shape  # type: ignore[union-attr]
+    return int(shape[1]) if len(shape) == 2 and shape[1] > 0 else None
 
 
 def failure_text(error: BaseException) -> str:

@@ -221,6 +221,26 @@ def test_several_models_are_asked_for_a_row_each_and_written_as_entries(tmp_path
     assert "check: how it is read is a guess" in text
 
 
+def test_a_model_of_arrays_says_how_many_numbers_it_takes(tmp_path: Path, home: Path) -> None:
+    """Its outputs were "it gives 0", or a TypeError."""
+
+    class Array(mlflow.pyfunc.PythonModel):
+        def predict(self, context: Any, model_input: Any, params: Any = None) -> Any:
+            return np.ones((len(model_input), 2))
+
+    signature = mlflow.models.infer_signature(np.zeros((2, 7), np.float32), np.zeros((2, 2)))
+    mlflow.pyfunc.log_model(name="array", python_model=Array(), registered_model_name="array",
+                            pip_requirements=["numpy"], signature=signature)  # fmt: skip
+    text = written(tmp_path, frame(), model="array", target="price").read_text()
+    assert (
+        "    # model_inputs: [a, b]    # needed: the model takes 7 numbers a row; name what it was trained on" in text
+    )
+    assert (
+        '# predictions: {family: normal, columns: {loc: "0", scale: "1"}}    # how the output is read: it gives 0, 1'
+        in text
+    )
+
+
 def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = frame(mu=rng.normal(size=ROWS), sigma=1.0, model_version="v1").drop(columns="price")

@@ -132,6 +132,9 @@ def test_a_signature_of_floats_is_evaluated_from_doubles_and_missing_integers_ar
     warnings = check_contract(model, rows).warnings
     assert [warning for warning in warnings if "rounded by up to 3e-08" in warning]
     assert len(warnings) == 1
+    (said,) = check_contract(model, rows.assign(b=0.1)).warnings
+    assert said.endswith("of its value; 1 other column is, too, and rounded by no more")
+    assert "3e-08" in said
 
 
 class Matrix(mlflow.pyfunc.PythonModel):
@@ -147,6 +150,8 @@ def test_a_tensor_model_is_given_nan_for_missing_integers(registry: str) -> None
     frame = pd.DataFrame({"n": pd.array([3, None], "Int64"), "b": [0.0, 0.0]})
     found = predicted(registry, frame, PredictionSettings(family="normal"))
     assert found.mean().tolist() == [3.0, -1.0]
+    with pytest.raises(ContractError, match="it takes 2 numbers a row and is given 3; name the columns"):
+        predicted(registry, frame.assign(c=1.0), PredictionSettings(family="normal"))
 
 
 def test_a_model_of_paths_is_given_paths_of_the_pictures_that_are_bytes(registry: str, tmp_path: Path) -> None:
