@@ -19,7 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from congruence.tasks.runtime.lines import LINE_SECONDS, LOGGER, Advance, Lines, is_json
+from congruence.tasks.runtime.lines import LINE_SECONDS, LOGGER, Advance, Lines, is_json, with_file
 from congruence.tasks.scores.evaluation import PROPER, ranked
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.sentences.calibration import gain_in_percent, probability, significant
@@ -40,7 +40,7 @@ def results() -> Console:
 
 def print_line(text: str) -> None:
     """Print a line of results, as it stands and as long as it is."""
-    results().print(text, soft_wrap=True, markup=False)
+    results().print(with_file(text), soft_wrap=True, markup=False)
 
 
 def table_of(
@@ -149,11 +149,11 @@ def print_outcomes(
             _print_table(split, rows, descriptions or {}, out)
             _print_wrong(rows, out)
     if said := order_of_versions(outcomes):
-        out.print(said, soft_wrap=True, markup=False)
+        out.print(with_file(said), soft_wrap=True, markup=False)
     for outcome in outcomes:
         if outcome.status not in STATUS:
             out.print(outcome.status, style="red" if outcome.status == "failed" else "yellow", end=" ")
-            out.print(outcome.why_not, soft_wrap=True, markup=False)
+            out.print(with_file(outcome.why_not), soft_wrap=True, markup=False)
 
 
 def order_of_versions(outcomes: Sequence[VersionOutcome]) -> str:

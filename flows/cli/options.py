@@ -34,7 +34,14 @@ import typer
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.runtime.errors import ClusterError, SettingsError, SurroundingsError, chain, trouble
 from congruence.tasks.runtime.files import DEFAULT_HOME, HOME_VARIABLE, keep_temporary_files_in, tracking_uri
-from congruence.tasks.runtime.lines import LOGGER, is_json, require_known_kind, use_json_lines
+from congruence.tasks.runtime.lines import (
+    LOGGER,
+    evaluation_file,
+    is_json,
+    require_known_kind,
+    use_json_lines,
+    with_file,
+)
 
 if TYPE_CHECKING:
     from congruence.tasks.comparison.gate import GateDecision
@@ -199,6 +206,7 @@ def open_file(file: Path, home: Path | None, **overrides: Any) -> EvaluationSett
     """
     from congruence.tasks.settings.evaluation import load_settings
 
+    evaluation_file.set(file)
     settings = load_settings(file, {key: value for key, value in overrides.items() if value})
     return settings.model_copy(update={"home": start(home, file, settings.home)})
 
@@ -229,8 +237,12 @@ def reporting_errors(function: Callable[..., int | None]) -> Callable[..., None]
         if form is Format.JSON:
             options["as_json"] = True
         annotated = options["file"] if form is Format.GITHUB else None
-        with errors_in_words(debug, options.get("as_json", False), annotated=annotated):
-            status = function(**options, **({"debug": debug} if takes_debug else {}))
+        token = evaluation_file.set(None)
+        try:
+            with errors_in_words(debug, options.get("as_json", False), annotated=annotated):
+                status = function(**options, **({"debug": debug} if takes_debug else {}))
+        finally:
+            evaluation_file.reset(token)
         if status:
             raise typer.Exit(status)
 
@@ -253,7 +265,7 @@ def errors_in_words(debug: bool, as_json: bool = False, *, annotated: Path | Non
         error = None if debug else explained(raised)
         if error is None:
             raise
-        announce(f"Error: {error}", failed=True)
+        announce(f"Error: {with_file(str(error))}", failed=True)
         if as_json:
             print_json({"error": str(error), "exit_status": REFUSED})
         if annotated is not None:

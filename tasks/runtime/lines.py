@@ -6,11 +6,14 @@ import datetime
 import json
 import logging
 import os
+import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -267,3 +270,14 @@ def pace_of(units: int, seconds: float, unit: str) -> str:
         return f"{rate:.1f} {unit}/s"
     singular = unit.removesuffix("s")
     return f"{seconds / units:.{1 if rate > 0.1 else 0}f} s a {singular}"
+
+
+evaluation_file: ContextVar[Path | None] = ContextVar("evaluation_file", default=None)
+"""The evaluation file of the command."""
+
+
+def with_file(text: str) -> str:
+    """Commands in ``text`` with the evaluation file in the place of FILE, where this command has one."""
+    if (file := evaluation_file.get()) is None:
+        return text
+    return re.sub(r"(?<=\bcongruence )(\w+) FILE\b", lambda found: f"{found[1]} {shlex.quote(str(file))}", text)

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
@@ -32,6 +33,7 @@ from congruence.kernels import Normal, Poisson
 from congruence.tasks.evaluate.executors import Done
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
+from congruence.tasks.runtime.lines import evaluation_file, with_file
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import TrackingSettings
 
@@ -257,3 +259,14 @@ def test_a_version_that_kills_every_worker_is_named() -> None:
     said = str(Done("angle/3", error=error).failure("angle/3", "predict rows 100 to 299"))
     assert said.startswith("angle/3: killed 4 workers, all that were to predict rows 100 to 299; it needs more memory")
     assert "make shard_rows of the split smaller" in said
+
+
+def test_commands_that_are_advised_name_the_evaluation_file() -> None:
+    said = "what is wrong is not known (congruence evaluate FILE --again -m models:/a/1); FILE is a file"
+
+    def asked() -> str:
+        evaluation_file.set(Path("my evaluation.yaml"))
+        return with_file(said)
+
+    assert copy_context().run(asked) == said.replace("evaluate FILE", "evaluate 'my evaluation.yaml'")
+    assert with_file(said) == said, "where a command has none"
