@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -289,7 +290,8 @@ def _times(column: pd.Series[Any]) -> Array:
         return column.to_numpy(np.float64)
     if isinstance(column.dtype, pd.PeriodDtype):
         column = column.dt.to_timestamp()
-    moments = pd.to_datetime(column, utc=True, errors="coerce")
+    with warnings.catch_warnings(action="ignore"):  # of what is no time, we say it
+        moments = pd.to_datetime(column, utc=True, errors="coerce")
     unread = moments.isna().to_numpy()
     if unread.any():
         row = int(np.argmax(unread))

@@ -413,6 +413,7 @@ REFUSED = [
     ({"groups": lambda f: "nobody"}, "groups: X has no column 'nobody'"),
     ({"weights": lambda f: np.where(f.index == 4, -1.0, 1.0)}, "weights: row 4 is -1"),
     ({"time": lambda f: pd.Series(["2024-01-01"] * 239 + ["soon"])}, "time: row 239 is 'soon'"),
+    ({"time": lambda f: pd.Series(["soon"] * 240)}, "time: row 0 is 'soon'"),
     ({"slices": lambda f: ["cce"]}, "slices: 'cce' is the name of a column of scores"),
     ({"missing": lambda f: "drop"}, "missing: is 'drop'"),
     ({"protocol": lambda f: "best"}, "protocol: 'best' is none; choose from exact"),
