@@ -265,13 +265,14 @@ def errors_in_words(debug: bool, as_json: bool = False, *, annotated: Path | Non
         error = None if debug else explained(raised)
         if error is None:
             raise
-        announce(f"Error: {with_file(str(error))}", failed=True)
+        said = with_file(str(error))
+        announce(f"Error: {said}", failed=True)
         if as_json:
-            print_json({"error": str(error), "exit_status": REFUSED})
+            print_json({"error": said, "exit_status": REFUSED})
         if annotated is not None:
             from congruence.flows.operations.gate import annotation
 
-            typer.echo(annotation("error", "nothing was judged", str(error), annotated))
+            typer.echo(annotation("error", "nothing was judged", said, annotated))
         sys.exit(REFUSED)
 
 

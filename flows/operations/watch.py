@@ -41,7 +41,7 @@ from congruence.tasks.evaluate.plan import with_fitted_encoder
 from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
 from congruence.tasks.mlflow.runs import log_failure
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.monitor.account import Account, counted_keys, read_accounts
+from congruence.tasks.monitor.account import Account, kept, read_accounts
 from congruence.tasks.monitor.periods import Period
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -172,7 +172,8 @@ def _due_part(
     opened = open_split(part, settings.plans_folder)
     fresh = np.ones(opened.rows, dtype=bool)
     if split.key is not None and account.looks:
-        fresh = ~np.isin(hashed_keys(opened.keys()), counted_keys(account, settings))
+        counted = np.concatenate([kept(look, "keys", settings) for look in account.looks])
+        fresh = ~np.isin(hashed_keys(opened.keys()), counted)
     if np.count_nonzero(fresh) < settings.watch.monitor.least_rows:
         return None
     if fresh.all():

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array, effective_rows, mean_one, too_few_rows
@@ -273,12 +272,6 @@ def _square_beyond_noise(version: ComparedVersion) -> Array | None:
     more = REACH * math.hypot(float(np.std(squares)), max(beyond, 0.0) * of_scale) / math.sqrt(len(squares))
     low, high = (math.hypot(end - metric.value, more) for end in (metric.low, metric.high))
     return np.array([beyond, beyond - low, beyond + high])
-
-
-def shared_keys(first: ComparedVersion, second: ComparedVersion) -> int:
-    """How many keys both versions scored."""
-    one, two = (version.scores["key"].to_numpy()[version.valid] for version in (first, second))
-    return int(pd.Index(one).isin(pd.Index(two)).sum())
 
 
 def _contributions(

@@ -26,7 +26,6 @@ from congruence.tasks.comparison.differences import (
     effect_differences,
     infinite_metrics,
     point_differences,
-    shared_keys,
 )
 from congruence.tasks.comparison.explored import (
     Explored,
@@ -365,8 +364,8 @@ def _on_other_rows(first: ComparedVersion, second: ComparedVersion) -> PairedCom
         f"{first.label} and {second.label} were judged on different rows ({counts[0]:,} and {counts[1]:,}): the "
         "intervals are those of independent rows, and part of a difference may come from the rows"
     )
-    common = shared_keys(first, second)
-    if common:
+    one, two = (pd.Index(each.scores["key"].to_numpy()[each.valid]) for each in (first, second))
+    if common := int(one.isin(two).sum()):
         said += f"; on the {common:,} keys that both scored they compare row by row where these are a split"
     try:
         differences, refused = disjoint_differences(first, second), ""

@@ -157,14 +157,6 @@ def read_accounts(
     return {each.label: _account(finished[each.name, each.version], split, settings) for each in versions}
 
 
-def counted_keys(account: Account, settings: EvaluationSettings) -> Array:
-    """Returns numbers that stand for the keys of all rows that the looks of an account have counted.
-
-    They are those of ``hashed_keys`` of the keys as text.
-    """
-    return np.concatenate([np.empty(0, np.uint64), *(kept(look, "keys", settings) for look in account.looks)])
-
-
 def _disjoint(looks: Iterable[ComparedVersion]) -> list[ComparedVersion]:
     """Those that were tested and that share no date with one that was made before, in the order of their dates."""
     found: list[ComparedVersion] = []
@@ -179,7 +171,8 @@ def _disjoint(looks: Iterable[ComparedVersion]) -> list[ComparedVersion]:
 def kept(look: ComparedVersion, what: str, settings: EvaluationSettings) -> Array:
     """What a look has of its rows: the "pit" of the valid ones, or of all of them the "target", or numbers of "keys".
 
-    It is empty where a vector has none. A complete run never changes: the home folder keeps a copy.
+    These are ``hashed_keys`` of the texts. It is empty where a vector has none. A complete run never changes: the home
+    folder keeps a copy.
     """
     path = settings.home_folder / "looks" / f"{look.run_id}.{what}.npy"
     if not path.exists():
