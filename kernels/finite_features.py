@@ -75,13 +75,9 @@ class FeatureMap(ABC):
     def __call__(self, y: Any) -> Array:
         """Returns psi(y_i), (n, r), in float64."""
 
-    def along(self, y: Any, directions: Array) -> Array:
-        """Returns psi(y_i) in the ``directions`` (r, d): (n, d), in float64."""
-        return np.asarray(self(y) @ directions)
-
     def on_grid(self, low: float, step: float, count: int, directions: Array) -> Array:
         """Returns psi at low + j step, j < ``count``, in the ``directions`` (r, d): (count, d), in float64."""
-        return self.along(low + step * np.arange(count), directions)
+        return np.asarray(self(low + step * np.arange(count)) @ directions)
 
     @abstractmethod
     def expectation(self, distribution: Distribution) -> Array:

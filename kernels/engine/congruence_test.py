@@ -149,20 +149,17 @@ class SimulatedSplits:
         pool_bits: of a number in the pool.
         entry_bits: rows share 2^entry_bits matrices A.
         seed: of which rows share a matrix, and of which elements of the group are drawn.
-        least_bits: of g. Fewer make sums over the rows smaller; fewer draws than they have room for are the first ones
-            of more.
     """
 
     draws: int
     pool_bits: int
     entry_bits: int
     seed: int
-    least_bits: int = MIN_BITS
 
     @property
     def bits(self) -> int:
-        """D."""
-        return max(self.least_bits, self.draws.bit_length())
+        """D, of g."""
+        return max(MIN_BITS, self.draws.bit_length())
 
     @cached_property
     def book(self) -> Array:
@@ -171,10 +168,10 @@ class SimulatedSplits:
         book = np.zeros((2**self.entry_bits, 2**self.pool_bits), dtype=np.intp)
         wanted = np.arange(len(book))
         while len(wanted):
-            codes = _combinations(rng.integers(2**self.least_bits, size=(len(wanted), self.pool_bits)))
+            codes = _combinations(rng.integers(2**MIN_BITS, size=(len(wanted), self.pool_bits)))
             book[wanted] = codes
             wanted = wanted[(codes[:, 1:] == 0).any(axis=1)]  # not of full rank: two characters would share a code
-        for bit in range(self.least_bits, self.bits):  # more bits are beside the others, not in their place
+        for bit in range(MIN_BITS, self.bits):  # more bits are beside the others, not in their place
             more = stream(0, "code book of null draws", bit).integers(2, size=(len(book), self.pool_bits))
             book |= _combinations(more) << bit
         return book
@@ -182,8 +179,8 @@ class SimulatedSplits:
     @property
     def splits(self) -> Array:
         """g of the observed split, 0, and of the drawn ones, (1 + draws,)."""
-        parts = [np.zeros(1, dtype=np.intp), 1 + stream(self.seed, "null splits").permutation(2**self.least_bits - 1)]
-        more = range(self.least_bits, self.bits)
+        parts = [np.zeros(1, dtype=np.intp), 1 + stream(self.seed, "null splits").permutation(2**MIN_BITS - 1)]
+        more = range(MIN_BITS, self.bits)
         parts += [2**bit + stream(self.seed, "null splits", bit).permutation(2**bit) for bit in more]
         return np.concatenate(parts)[: 1 + self.draws]
 

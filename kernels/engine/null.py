@@ -105,7 +105,7 @@ class NullFeatures:
         if self.table is None:
             flat = y.reshape(-1, y.shape[-1])
             parts = [
-                self.features.along(flat[rows], self.directions).astype(np.float32)
+                (self.features(flat[rows]) @ self.directions).astype(np.float32)
                 for rows in row_slices(max(len(flat), 1), _NULL_ROWS)
             ]
             return np.concatenate(parts).reshape(*y.shape[:-1], self.directions.shape[1])

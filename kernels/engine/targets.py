@@ -166,9 +166,6 @@ class FourierFeatures(FeatureMap):
     def __call__(self, y: Any) -> Array:
         return self._project(waves(np.asarray(y, dtype=np.float64) - self.center, self.frequencies))
 
-    def along(self, y: Any, directions: Array) -> Array:
-        return replace(self, projection=self.projection @ directions)(y)  # one product instead of two
-
     def on_grid(self, low: float, step: float, count: int, directions: Array) -> Array:
         """See FeatureMap: a wave at a + b is that at a times that at b, so a few hundred of them make all."""
         inner = math.isqrt(count - 1) + 1
