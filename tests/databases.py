@@ -1,5 +1,6 @@
-"""MLflow's databases for tests: made once for a process, then copied, since making one takes more than a second."""
+"""MLflow's databases for tests: made once for a run, then copied, since making one takes more than a second."""
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.store.db import utils
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-_FOLDER = tempfile.TemporaryDirectory(prefix="congruence-mlflow-")
+_EMPTY = Path(tempfile.gettempdir()) / f"mlflow-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}.db"
+"""In the run's folder for temporary files, which its processes share."""
 
 # Which migration is the last one, MLflow reads from seventy files whenever it opens a database.
 utils._get_latest_schema_revision = cache(utils._get_latest_schema_revision)
@@ -48,6 +51,9 @@ def mlflow_at(uri: str) -> Iterator[str]:
 
 @cache
 def _empty() -> Path:
-    path = Path(_FOLDER.name) / "empty.db"
-    MlflowClient(f"sqlite:///{path}", f"sqlite:///{path}").search_experiments()
-    return path
+    with FileLock(f"{_EMPTY}.lock"):
+        if not _EMPTY.exists():
+            made = f"sqlite:///{_EMPTY}.new"
+            MlflowClient(made, made).search_experiments()
+            os.replace(f"{_EMPTY}.new", _EMPTY)
+    return _EMPTY
