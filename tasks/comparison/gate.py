@@ -367,7 +367,7 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference) -> GateC
     if pair.first.split.digest != pair.second.split.digest:
         reason += ", each on rows of its own"
     elif rule.metric == CCE and not pair.first.shares_targets(pair.second):
-        reason += ", without the noise of each one's own cells"
+        reason += " without the chance in where a target lies between two quantiles or within a bin"
     return GateCheck(
         str(rule),
         outcome,

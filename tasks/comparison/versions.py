@@ -100,8 +100,8 @@ class PairedComparison:
 
 
 _OWN_CELLS = (
-    "CCE of quantiles and bins is compared without the noise of the targets that are put into each version's own "
-    "cells: a difference is not that of the two values"
+    "Differences of CCE leave out the chance in where a target lies between two quantiles or within a bin: they are "
+    "not those of the values in the table"
 )
 
 

@@ -135,9 +135,10 @@ def _sentence(label: str, baseline: str, sides: _Sides, pair: PairedComparison) 
     parts = [f"{side} on {listed([sides.by(name) for name in names])}" for side, names in named.items() if names]
     stated = f"{pair.first.statement}; {pair.second.statement}"
     apart = "" if pair.first.states_as(pair.second) else f" Their CRPS and ECE are different quantities ({stated})."
-    if not parts:
-        return f"{label} and {baseline} differ on nothing by more than chance explains.{apart}"
     same = [metric_of(name).label for name in sides.same]
+    if not parts:
+        on = listed(same) or "what decides"
+        return f"{label} and {baseline} do not differ on {on} by more than chance explains.{apart}"
     rest = f"; on {listed(same)} chance explains the difference" if same else ""
     return f"{label} is {', '.join(parts)} than {baseline}{rest}.{apart}"
 
@@ -167,7 +168,9 @@ def _summary(baseline: str, found: dict[str, _Sides], may_be_best: Sequence[str]
         label = min(names, key=lambda each: (names[each] != CRPS, found[each].lead(names[each])))
         near = f" The nearest, {label}, is worse on {found[label].by(names[label])}."
         return f"{baseline} wins: every other version is worse on something and better on nothing.{near}"
-    return f"Nobody wins: no version is better than {baseline} on anything beyond what chance explains."
+    compared = dict.fromkeys(metric_of(name).label for sides in found.values() for name in sides.differences)
+    on = f"on {listed([*compared])} " if compared else ""
+    return f"Nobody wins: {on}no version is better than {baseline} by more than chance explains."
 
 
 def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:

@@ -161,7 +161,8 @@ def test_the_page_says_who_wins_on_what_and_its_matrix_holds_the_differences(com
     many = comparison_data(compare_versions([compared[0], twin, compared[2]], baseline="angle/3", resamples=200))
     assert many.summary.startswith("2 versions win: better than angle/3 on something, worse on nothing, and which of")
     even = comparison_data(compare_versions([compared[1], same], resamples=50))
-    assert even.summary.startswith("Nobody wins: no version is better than")
+    assert even.summary.startswith("Nobody wins: on CCE")
+    assert " no version is better than angle/" in even.summary
     pair = compare_pair(if_honest(same), if_honest(compared[1]))
     assert pair.won.sentence == "angle/9 and angle/2 score the same in every row: they predict the same."
 
@@ -232,7 +233,13 @@ def test_one_interval_of_many_that_misses_0_by_little_names_no_winner(compared):
     near["mae"] = replace(near["mae"], low=0.01, high=0.19)  # p = .03
     said = comparison_data(replace(comparison, pairs={pair.first.label: replace(pair, differences=near)}))
     assert said.matrix["angle/1"]["mae"].side == "worse"
-    assert said.summary.startswith("Nobody wins: no version is better than angle/2 on anything beyond")
+    nobody = "no version is better than angle/2 by more than chance explains."
+    assert said.summary.startswith("Nobody wins: on CCE")
+    assert said.summary.endswith(f"MAE and ECE {nobody}")
+    stated = replace(pair, first=replace(pair.first, stated="quantiles"), differences=near)
+    drawn = comparison_data(replace(comparison, pairs={pair.first.label: stated}))
+    assert "MAE" not in drawn.summary, "of quantiles it decides nothing, and may differ in the table"
+    assert drawn.summary.endswith(nobody)
     near["mae"] = replace(near["mae"], low=0.04, high=0.16)  # p = .001
     said = comparison_data(replace(comparison, pairs={pair.first.label: replace(pair, differences=near)}))
     assert said.summary.startswith("angle/2 wins: every other version is worse on something")
