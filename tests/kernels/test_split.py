@@ -9,6 +9,7 @@ from congruence.kernels import (
     EXACT,
     RBF,
     InvalidInputError,
+    MultivariateNormal,
     Normal,
     Polynomial,
     Samples,
@@ -70,12 +71,17 @@ def test_what_is_made_when_it_is_first_read_is_what_would_have_been_made_at_once
     assert repr(kept) == repr(at_once)
 
 
-def test_a_test_is_that_of_the_function(data):
+def test_tests_and_comparisons_are_those_of_the_functions(data):
     x, y, versions, split = data
     test = split.congruence_test(y, versions["wide"], draws=99)
     assert test.p_value == congruence_test(x, y, versions["wide"], input_kernel=KERNEL, draws=99).p_value
     own = split.congruence_test(y, versions["wide"], draws=99, output_kernel=RBF(2.0))
     assert own.p_value == 0.01
+    compared = split.compare(y, versions["wide"], versions["right"])
+    results = split.evaluate(y, versions, draws=0)
+    assert compared.mean_difference == pytest.approx(results["wide"].mean - results["right"].mean)
+    assert compared.low > 0.0
+    assert compared.p_value < 1e-3
 
 
 def test_calibration_given_the_input_and_around_points_without_labels(data):
@@ -97,6 +103,17 @@ def test_what_does_not_fit_is_named(data):
         split.evaluate(y[:-1], versions)
     with pytest.raises(InvalidInputError, match="calibration_test is of the split's own rows"):
         prepare(x, query=x[:5], input_kernel=KERNEL).calibration_test(y, versions["right"])
+
+
+def test_query_points_and_vector_targets(data):
+    x, y, versions, _ = data
+    elsewhere = prepare(x, query=x[:9], input_kernel=KERNEL).evaluate(y, {"wide": versions["wide"]}, draws=99)["wide"]
+    assert len(elsewhere.values) == len(elsewhere.to_frame()) == 9
+    pair = np.stack([y, -y], axis=1)
+    law = MultivariateNormal(np.stack([x[:, 0], -x[:, 0]], axis=1), np.full((N, 2), 0.3))
+    found = prepare(x, input_kernel=KERNEL).evaluate(pair, {"": law}, draws=99)[""]
+    assert found.mean > 0.0
+    assert 0.0 < found.p_value <= 1.0
 
 
 def test_one_version_is_taken_as_it_is_and_the_protocols_kernel_where_none_is_given():
