@@ -22,9 +22,40 @@ from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rng import keyed_uniforms
-from congruence.kernels.scores import matched_targets
+from congruence.kernels.scores import matched_targets, resolution
 
 PitKind = Literal["randomized", "mid", "nonrandomized"]
+
+
+_FINE, _MOVED = 0.3, 0.15
+"""sqrt(n) times the mean square of a step in interquartile ranges, up to which the scores of cells are those of PIT
+values at the targets; and what a mean score may differ by, in its standard errors: those at a bound differ more."""
+
+_LOOKED_AT = 5_000
+
+
+def cell_step(y: Array, predictive: Distribution, n: int | None = None) -> float | None:
+    """The step of the cells in which targets are judged: that to which they are rounded, where it is not too fine.
+
+    None where PIT values at the rounded targets are as good, and of distributions that have jumps or cells of their own
+    (of counts, where the step is 1).
+
+    Args:
+        y: targets of some rows, (s,); of vectors (s, q), for which it is None.
+        predictive: of these.
+        n: rows that are judged together; by default these.
+    """
+    step = None if y.ndim != 1 or predictive.stated == "cells" else resolution(y)
+    if step is None or (predictive.is_discrete and step <= 1.0):
+        return None
+    rows = np.linspace(0, len(y) - 1, min(len(y), _LOOKED_AT)).astype(np.intp)
+    y, predictive, root = y[rows], predictive[rows], float(np.sqrt(n or len(y)))
+    low, high = predictive.predictive_quantile(np.array([[0.25, 0.75]])).T
+    known = np.isfinite(low) & np.isfinite(high)
+    share = step / np.maximum(high[known] - low[known], step)
+    moved = mean_scores(*pit_ranges(y, predictive)) - mean_scores(*pit_ranges(y, predictive, step))
+    coarse = root * float(np.sum(share**2)) > _FINE * len(rows)
+    return step if coarse or root * float(np.max(np.abs(moved.mean(axis=0)))) > _MOVED else None
 
 
 def pit_ranges(y: Array, predictive: Distribution, step: float | None = None) -> tuple[Array, Array]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from congruence.kernels.arrays import Array, mean_one, printed, require_matrix, require_targets
-from congruence.kernels.conditional_calibration.bases import cell_step_of
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
@@ -29,7 +28,7 @@ from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
 from congruence.kernels.engine.system import System
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, OutputScale, require_kernel
-from congruence.kernels.pit import pit_values
+from congruence.kernels.pit import cell_step, pit_values
 from congruence.kernels.protocol import EXACT, EvaluationProtocol
 from congruence.kernels.trust.scorer import InputScorer, InputScores, input_scorer
 
@@ -230,7 +229,7 @@ class Split:
         y = require_targets(y, "y", self.n)
         smoother = self.smoother if query is None else self.spectrum.smoother(self.x, self._as_inputs(query, "query"))
         blocks = version_blocks(self.dependence, y, predictive)
-        step = cell_step_of(y, predictive)
+        step = cell_step(y, predictive)
         return local_reading(smoother, pit_values(y, predictive, seed=seed, keys=keys, step=step), blocks)
 
     def score_inputs(

@@ -28,7 +28,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import stream
-from congruence.kernels.scores import matched_targets, resolution
+from congruence.kernels.scores import matched_targets
 
 LANDMARKS_PER_DIRECTION = 2
 SAMPLE_ROWS = 5_000
@@ -283,42 +283,6 @@ def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> 
     targets = matched_targets(predictive, y)
     parts = (np.column_stack([values[rows], targets[rows]]) for rows in row_slices(len(targets), _ROWS))
     return np.concatenate([Samples(part).predictive_quantile(wanted) for part in parts])
-
-
-MIDDLE_HALF = (0.25, 0.75)
-
-_FINE = 0.3
-"""sqrt(n) times the mean square of a step in interquantile ranges, up to which rounding moves no sum of scores by more
-than a sixth of its standard error: that of an exponential distribution, and that of a normal one by a thirtieth."""
-
-
-def cell_step(y: Array, predictive: Distribution, middle: Array, n: int) -> float | None:
-    """The step of the cells in which targets are judged: that to which they are rounded, where it is not too fine.
-
-    None where PIT values at the rounded targets are as good, and of distributions that have jumps or cells of their own
-    (of counts, where the step is 1).
-
-    Args:
-        y: targets of some of n rows, (s,).
-        predictive: distributions of one of these or more.
-        middle: quantiles of the predictions at ``MIDDLE_HALF``, (s, 2).
-        n: rows that are judged together.
-    """
-    step = None if predictive.stated == "cells" else resolution(y)
-    if step is None or (predictive.is_discrete and step <= 1.0):
-        return None
-    ends = middle[np.isfinite(middle).all(axis=1)]
-    share = step / np.maximum(ends[:, 1] - ends[:, 0], step)
-    return step if n**0.5 * float(np.sum(share**2)) > _FINE * len(middle) else None
-
-
-def cell_step_of(y: Array, predictive: Distribution, seed: int = 0) -> float | None:
-    """``cell_step`` of n rows in memory, by the same rows as the test of calibration with the ``seed``."""
-    if y.ndim != 1 or len(y) == 0:
-        return None
-    rows = sample_positions(len(y), seed)
-    some = predictive[rows]
-    return cell_step(y[rows], some, own_quantiles(y[rows], some, MIDDLE_HALF), len(y))
 
 
 def own_basis(points: Array, settings: CalibrationSettings, *, dtype: Any, seed: int) -> Basis | None:

@@ -105,7 +105,7 @@ class JumpScores:
     def of(cls, y: Array, predictive: Distribution, step: float | None = None) -> JumpScores | None:
         """Of outcomes y (n,); None where all is stated, and of counts too wide for a table (small jumps).
 
-        ``step``: of cells in which outcomes are judged, see ``cell_step``.
+        ``step``: of cells in which outcomes are judged, see ``pit.cell_step``.
         """
         if y.ndim != 1 or not is_by_jumps(predictive, table_width(predictive), step):
             return None

@@ -16,12 +16,10 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.conditional_calibration.bases import (
-    MIDDLE_HALF,
     TILE_ROWS,
     Bases,
     Basis,
     KernelColumns,
-    cell_step,
     own_basis,
     own_quantiles,
     product,
@@ -35,7 +33,7 @@ from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
 from congruence.kernels.engine.system import tile_slices, weighted_squares
-from congruence.kernels.pit import ORDERS, pit_scores, pit_values
+from congruence.kernels.pit import ORDERS, cell_step, pit_scores, pit_values
 from congruence.kernels.threads import map_on_threads
 
 INFLUENCE = f"{PREFIX}influence_"
@@ -53,7 +51,7 @@ class Version:
         name: of the version.
         own: basis on its own quantiles; None where these do not depend on the input, or are not finite.
         by_jumps: whether its scores are means over jumps (``JumpScores``): in all rows or in none.
-        step: of the cells in which its targets are judged, see ``cell_step``.
+        step: of the cells in which its targets are judged, see ``pit.cell_step``.
         dependent: blocks of all rows that depend on each other, at most ``MOST_BLOCKS``.
         seed: of the randomisation of PIT values.
     """
@@ -68,11 +66,11 @@ class Version:
     @classmethod
     def of(cls, bases: Bases, name: str, found: BlockSums, dependent: DependentBlocks | None, seed: int) -> Version:
         """Returns it from what ``quantiles_pass`` found of the version; its own basis has no directions yet."""
-        quantiles, law = found.rows("quantiles"), found.kept["law"][0]
-        own = own_basis(quantiles[:, len(MIDDLE_HALF) :], bases.settings, dtype=bases.dtype, seed=bases.seed)
-        step = cell_step(found.rows("targets"), law, quantiles[:, : len(MIDDLE_HALF)], bases.n)
+        own = own_basis(found.rows("quantiles"), bases.settings, dtype=bases.dtype, seed=bases.seed)
+        predictive = found.rows("predictions")
+        step = cell_step(found.rows("targets"), predictive, bases.n)
         joined = None if dependent is None else dependent.joined(MOST_BLOCKS)
-        return cls(name, own, is_by_jumps(law, found.largest["width"], step), step, joined, seed)
+        return cls(name, own, is_by_jumps(predictive, found.largest["width"], step), step, joined, seed)
 
     def own_columns(self, rows: BlockRows, bases: Bases, predictive: Distribution) -> KernelColumns | None:
         """Returns the columns of its own basis at the rows of a block, if it has one; NaN where a quantile is none."""
@@ -99,10 +97,9 @@ def quantiles_pass(rows: BlockRows, settings: CalibrationSettings, versions: Seq
         predictive = rows.predictive(name)
         sums.raise_to("width", table_width(predictive))
         if len(chosen):
-            levels = (*MIDDLE_HALF, *settings.levels)
-            sums.keep("law", predictive[:1])
             sums.keep("targets", targets[chosen].astype(np.float64))
-            sums.keep("quantiles", own_quantiles(targets[chosen], predictive[chosen], levels))
+            sums.keep("predictions", predictive[chosen])
+            sums.keep("quantiles", own_quantiles(targets[chosen], predictive[chosen], settings.levels))
     return found
 
 
@@ -141,6 +138,8 @@ def scores_pass(rows: BlockRows, bases: Bases, versions: Sequence[Version]) -> P
             if dependent is not None:
                 total = added.sum_of("in blocks", (dependent.count, vectors.shape[1], len(ORDERS)))
                 dependent.add_products(total, vectors, scores)
+                if jumps is not None:
+                    added.add("stated", np.sum(jumps.variance[at], axis=0))
             regression.add_scores(added, vectors, scores, counted, dependent)
             if bases.smoothing is not None:
                 _add_smoothing(added, vectors[:, bases.smoothing[0]], pit[at], None if jumps is None else jumps[at])

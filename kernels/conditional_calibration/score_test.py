@@ -156,7 +156,11 @@ class ScoredVersion:
             drawn = [found.added[f"draws from {block}"] for block in draw_blocks(draws)]
         else:  # sums within blocks under one random sign a block
             flat, shape, drawn = self.in_blocks.reshape(len(self.in_blocks), -1).T, self.in_blocks.shape[1:], []
-            apart = enlargements(self.in_blocks[:, 0])  # of the sums of scores: the first direction is the constant
+            constant = self.in_blocks[:, 0]  # sums of scores over the root of n: the first direction is the constant
+            apart = enlargements(constant)
+            if "stated" in self.sums.added:  # where by chance no rare outcome falls, scores hardly vary
+                seen = np.maximum(np.sum(constant**2, axis=0), np.finfo(float).tiny)
+                apart *= np.sqrt(np.maximum(self.sums.added["stated"] / self.bases.n / seen, 1.0))
             for block in draw_blocks(draws):
                 signs = dependent.signs(min(DRAWS_AT_ONCE, draws - block), self.bases.seed, block)
                 drawn.append(apart[:, None] * (flat @ signs).reshape(*shape, -1))

@@ -29,6 +29,7 @@ Seed = int | np.random.Generator
 Uniforms = Callable[[int, str], Array]
 Stated = Literal["all", "cells", "draws"]
 
+_LEAST_IN_CELL = 1e-9  # of the probability, from which rounded targets have a place in their cell
 _TAIL_LEVELS = np.array([1e-13, 1e-10, 1e-7, 1e-5, 1e-3, 1e-2, 0.05, 0.15, 0.3])
 KNOT_LEVELS = np.concatenate([_TAIL_LEVELS, [0.5], 1.0 - _TAIL_LEVELS[::-1]])
 
@@ -82,15 +83,21 @@ class Distribution(ABC):
         """Where rows state "cells" alone: these, and those of outcomes y (n,); None where they state more."""
         return None
 
-    def placed(self, y: Array, share: Array) -> Array:
+    def placed(self, y: Array, share: Array, step: float | None = None) -> Array:
         """Outcomes y (n,), those that are known up to a cell at a ``share`` (n,) of its probability, as we interpolate.
 
         At random shares they follow what is interpolated if the cells are right, whatever the outcomes do within them.
+        Those that are rounded to a ``step`` are known up to it; where next to nothing is predicted they stay.
         """
-        if self.stated != "cells":
+        if self.stated == "cells":
+            start, end = self.pit_range(y)
+            return self.quantile(start + share * (end - start))
+        if step is None or self.stated != "all":
             return y
-        start, end = self.pit_range(y)
-        return self.quantile(start + share * (end - start))
+        low, high = y - step / 2.0, y + step / 2.0
+        start, end = self.cdf(low), self.cdf(high)
+        places = np.clip(self.quantile(start + share * (end - start)), low, high)
+        return np.where(end - start > _LEAST_IN_CELL, places, y)
 
     @property
     def quantile_levels(self) -> Array | None:

@@ -37,6 +37,7 @@ from congruence.kernels.engine.targets import output_features, placed_targets
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.finite_features import FeatureMap
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.pit import cell_step
 from congruence.kernels.rng import row_choices, row_codes, row_uniforms, stream, sums_by_code, walsh_hadamard
 
 MANY_ROWS = 10_000  # of a split, beyond which the test smooths in fewer directions
@@ -212,6 +213,7 @@ class SimulatedVersion:
         directions: leading ones of U that the test smooths in.
         seed: of signs and draws.
         blocks: of all rows of the split, where they depend on each other.
+        step: of the cells in which targets are judged, see ``pit.cell_step``.
     """
 
     expected: NullFeatures | None = field(repr=False)
@@ -220,6 +222,7 @@ class SimulatedVersion:
     directions: int
     seed: int
     blocks: DependentBlocks | None = field(default=None, repr=False)
+    step: float | None = None
 
     @property
     def splits(self) -> SimulatedSplits:
@@ -245,7 +248,7 @@ class SimulatedVersion:
             sums: changed in place; those of the test are made in ``dtype``.
             roots: of their weights in the reference, where they count unequally.
         """
-        targets = placed_targets(targets, predictive, positions, self.seed)
+        targets = placed_targets(targets, predictive, positions, self.seed, self.step)
         weights = np.float32(1.0) if roots is None else roots.astype(np.float32)[:, None, None]
         leading, splits = np.ascontiguousarray(vectors[:, : self.directions]), self.splits
         if self.blocks is not None:
@@ -290,7 +293,8 @@ def coefficients_of_split(
     blocks: DependentBlocks | None = None,
 ) -> Array:
     """Returns what the smoother keeps of the observed split and of each simulated one, where all rows are here."""
-    version = SimulatedVersion(None, features, draws, len(smoother.filters), seed, blocks)
+    step = cell_step(y, predictive)
+    version = SimulatedVersion(None, features, draws, len(smoother.filters), seed, blocks, step)
     found, n = BlockSums(), len(y)
     for start in range(0, n, ROWS):
         rows = slice(start, min(start + ROWS, n))

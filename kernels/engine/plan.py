@@ -40,6 +40,7 @@ from congruence.kernels.engine.targets import (
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.finite_features import FeatureMap
 from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, Sum, require_kernel
+from congruence.kernels.pit import cell_step
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import row_signs
 
@@ -69,6 +70,7 @@ class PlannedVersion:
         simulated: what is drawn for the version; None where neither its test nor its band is asked for.
         samples: draws a row that stand for the version's distribution; None for exact kernel means.
         repeat: number of the repeat of such draws.
+        step: of the cells in which its targets are judged, see ``pit.cell_step``.
     """
 
     name: str
@@ -81,6 +83,7 @@ class PlannedVersion:
     simulated: SimulatedVersion | None = None
     samples: int | None = None
     repeat: int = 0
+    step: float | None = None
 
     @property
     def label(self) -> str:
@@ -117,7 +120,8 @@ class PlannedVersion:
         By the features that are fixed for all; see ``placed_targets`` and ``target_errors``. ``roots``: of their
         weights in the reference.
         """
-        targets, given = placed_targets(targets, predictive, positions, self.seed), self.drawn(predictive, positions)
+        given = self.drawn(predictive, positions)
+        targets = placed_targets(targets, predictive, positions, self.seed, self.step)
         return target_errors(targets, given, self.kernel, features=self.features, measured=measured).weighted(roots)
 
 
@@ -345,6 +349,8 @@ class SeenSplit:
             assert error.missed is not None
             missed = float(np.sum(error.missed.rows))
             require_share(missed, missed + float(np.sum(error.delta**2)), self.n, features.rank)
+        is_tied = y.ndim == 1 and len(np.unique(y)) < len(y)  # others are not rounded
+        step = cell_step(y, version.pilot, self.n) if is_tied else None
         simulated, draws_band = None, ask.band and blocks is None  # of blocks, the band is that of their residuals
         if ask.tested or draws_band:
             given = version, ask.output_scale, {} if y.ndim == 2 else {kernel: features}
@@ -355,10 +361,12 @@ class SeenSplit:
                 tested_directions(system.inputs.filters, self.n),
                 seed,
                 blocks,
+                step,
             )
         is_uncertain = ask.uncertainty or (ask.band and not draws_band)
         is_probed = is_uncertain or not knows_floor
-        return PlannedVersion(name, kernel, features, seed, blocks, is_uncertain, is_probed, simulated)
+        given = seed, blocks, is_uncertain, is_probed, simulated
+        return PlannedVersion(name, kernel, features, *given, step=step)
 
     def repeated(self, plan: PlannedVersion, samples: int, repeat: int) -> PlannedVersion:
         """Returns the plan of a repeat in which so many draws a row stand for the version's distribution."""

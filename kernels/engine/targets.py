@@ -306,15 +306,17 @@ def features_of_errors(kernel: Kernel, y: Array, predictive: Distribution) -> Fe
     return output_features(kernel, y, predictive) if exact is None else exact
 
 
-def placed_targets(y: Array, predictive: Distribution, positions: Array, seed: int) -> Array:
+def placed_targets(y: Array, predictive: Distribution, positions: Array, seed: int, step: float | None = None) -> Array:
     """Targets y (n,) of the rows ``positions`` of a split, those of stated cells at random places in their cells.
+
+    So are those that are rounded to a ``step`` (``pit.cell_step``).
 
     A prediction that states quantiles or bins is right where the probabilities of its cells are, and is measured by
     these: between and beyond quantiles targets may lie otherwise than we interpolate, see ``Distribution.placed``.
     """
-    if predictive.stated != "cells":
+    if predictive.stated != "cells" and step is None:
         return y
-    return predictive.placed(y, row_uniforms(positions, 1, seed, "places of targets in their cells")[:, 0])
+    return predictive.placed(y, row_uniforms(positions, 1, seed, "places of targets in their cells")[:, 0], step)
 
 
 @dataclass(frozen=True)

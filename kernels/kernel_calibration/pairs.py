@@ -34,6 +34,7 @@ from congruence.kernels.engine.targets import Density, few_counts, placed_target
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import RBF, Kernel, Sum
+from congruence.kernels.pit import cell_step
 
 ORDER = 12  # nodes of a cell
 _TAIL = 1e-13  # of every prediction on each side of the line
@@ -204,7 +205,7 @@ def pair_terms(
         raise InvalidInputError("y: the kernel calibration error compares pairs of rows; give at least two")
     require_dimension(predictive, y)
     kernel = output_kernel_or_marginal(output_kernel, y)
-    y = placed_targets(y, predictive, np.arange(len(y)), 0)
+    y = placed_targets(y, predictive, np.arange(len(y)), 0, cell_step(y, predictive))
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
     (coordinates,) = chosen.coordinates([predictive], kernel)
     fitted = chosen.fitted(coordinates)

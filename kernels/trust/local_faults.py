@@ -24,7 +24,6 @@ import numpy as np
 from scipy.special import gammaincc, ndtr
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.bases import cell_step_of
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.local_reading import (
     LocalReading,
@@ -37,7 +36,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.targets import TargetErrors
-from congruence.kernels.pit import ORDERS, pit_scores, pit_values
+from congruence.kernels.pit import ORDERS, cell_step, pit_scores, pit_values
 from congruence.kernels.rng import stream
 from congruence.kernels.trust.rule import MATTERS
 from congruence.kernels.trust.support import NeighbourIndex, effective_rows
@@ -60,7 +59,7 @@ class RowScores:
         """Of targets y, (n,); None of vectors, which have no PIT."""
         if y.ndim != 1:
             return None
-        step = cell_step_of(y, predictive)
+        step = cell_step(y, predictive)
         jumps = JumpScores.of(y, predictive, step)
         if jumps is not None:
             return cls(jumps.values, jumps.variance)

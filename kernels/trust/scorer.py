@@ -23,6 +23,7 @@ from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
 from congruence.kernels.engine.targets import placed_targets, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.pit import cell_step
 from congruence.kernels.threads import available_threads, single_threaded_blas
 from congruence.kernels.trust.judgement import WithholdingJudgement, judged_withholding
 from congruence.kernels.trust.local_faults import Faults, RowScores, local_faults
@@ -241,7 +242,8 @@ def input_scorer(
     rule = rule.afforded(len(support.held_out))
     kernel = output_kernel_or_marginal(output_kernel, y)
     with single_threaded_blas():
-        errors = target_errors(placed_targets(y, predictive, np.arange(n), seed), predictive, kernel)
+        placed = placed_targets(y, predictive, np.arange(n), seed, cell_step(y, predictive))
+        errors = target_errors(placed, predictive, kernel)
     scores = RowScores.of(y, predictive, keys=keys, seed=seed)
     tested = smoother.leading(tested_directions(smoother.filters, n))
     count = null_draw_count(n, draws)

@@ -10,14 +10,13 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array, end_of_range
-from congruence.kernels.conditional_calibration.bases import cell_step_of
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, correlations, dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks, found_blocks
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
-from congruence.kernels.pit import ORDERS, pit_values
+from congruence.kernels.pit import ORDERS, cell_step, pit_values
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import point_scores, resolution
 from congruence.tasks.data.settings import Shard
@@ -178,7 +177,7 @@ def score_points(measurement: VersionMeasurement, rows: Rows) -> dict[str, Array
             points[f"{PREFIX}fault"] = np.where(points[f"{PREFIX}fault"] == "", "", plain).astype(object)
             for name in ("shift", "factor"):  # in predicted spreads, which are an interpolation
                 del points[f"{PREFIX}{name}"]
-    step, cells = resolution(targets), cell_step_of(targets, predictive, rows.seed)
+    step, cells = resolution(targets), cell_step(targets, predictive)
     found: dict[str, Array] = {}
     scored: dict[str, int] = {}
     for start in range(0, max(1, len(targets)), CHUNK_ROWS):

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.bases import cell_step_of
 from congruence.kernels.conditional_calibration.counts import (
     CountReading,
     CountRows,
@@ -36,6 +35,7 @@ from congruence.kernels.conditional_calibration.score_test import VersionCalibra
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.engine.results import BlocksInference
+from congruence.kernels.pit import cell_step
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, WhatIsWrong, verdict_of
 from congruence.tasks.scores.metrics.metric import Rows
@@ -99,7 +99,7 @@ class RowsRead:
     def of(cls, given: Rows, mixing: float = 0.0) -> RowsRead:
         """Of rows of one target, with their scores."""
         points, targets, predictive, blocks = given.columns, given.targets, given.predictive, given.found.blocks
-        step, pit = cell_step_of(targets, predictive, given.seed), points["pit"]
+        step, pit = cell_step(targets, predictive), points["pit"]
         return cls(
             pit,
             CountRows.of(targets, predictive),

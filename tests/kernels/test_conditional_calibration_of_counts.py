@@ -5,8 +5,7 @@ import pytest
 import scipy.integrate
 from scipy import stats
 
-from congruence.kernels import Gamma, NegativeBinomial, Normal, Poisson, StudentT, ZeroInflated
-from congruence.kernels.conditional_calibration.bases import cell_step_of
+from congruence.kernels import Gamma, NegativeBinomial, Normal, Poisson, StudentT, ZeroInflated, prepare
 from congruence.kernels.conditional_calibration.counts import (
     TAIL,
     CountRows,
@@ -17,9 +16,9 @@ from congruence.kernels.conditional_calibration.counts import (
 )
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.dependence.blocks import blocks_of_groups
+from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
 from congruence.kernels.kernel_functions import RBF
-from congruence.kernels.pit import kolmogorov_smirnov, mean_scores, pit_scores, pit_values
+from congruence.kernels.pit import cell_step, kolmogorov_smirnov, mean_scores, pit_scores, pit_values
 from congruence.tasks.sentences.counts import count_finding
 from congruence.tasks.sentences.findings import sentences_of
 
@@ -135,13 +134,29 @@ def test_a_right_version_of_rounded_targets_is_left_alone_and_a_wrong_one_is_fou
         assert sum(prepared.test_version(y, law).p_value <= 0.05 for y in targets[:10]) >= 8
 
 
+def test_rounded_targets_of_a_right_version_are_congruent_and_those_in_groups_are_calibrated() -> None:
+    """Rounded to two spreads all of 100 right versions were incongruent; of groups .16 were not calibrated."""
+    rng, n = np.random.default_rng(7), 250
+    x, law, groups = rng.standard_normal((n, 2)), Normal(np.zeros(n), 1.0), np.arange(n) // 5
+    split = prepare(x, input_kernel=RBF(0.5))
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=199, directions=30))
+    dependence, found = RowDependence.of(n, groups=groups), []
+    for seed in range(40):
+        y = 2.0 * np.round(rng.standard_normal(n) / 2.0)
+        together = np.sqrt(0.5) * (rng.standard_normal(50)[groups] + rng.standard_normal(n))
+        of_groups = prepared.test_version(2.0 * np.round(together / 2.0), law, dependence=dependence)
+        found.append([split.congruence_test(y, law, draws=99, seed=seed).p_value <= 0.05, of_groups.p_value <= 0.05])
+    assert np.sum(found, axis=0).max() <= 6
+    assert split.congruence_test(2.0 * np.round((x[:, 0] + 1.0) / 2.0), law, draws=99).p_value <= 0.05
+
+
 def test_rounding_that_is_finer_than_matters_changes_nothing() -> None:
     rng = np.random.default_rng(8)
     y, law = rng.standard_normal(400), Normal(np.zeros(400), 1.0)
-    assert cell_step_of(y, law) is None
-    assert cell_step_of(np.round(y, 2), law) is None
-    assert cell_step_of(np.round(2.0 * y) / 2.0, law) == 0.5
-    assert cell_step_of(np.round(np.exp(y)), Poisson(np.full(400, 2.0))) is None  # counts have jumps of their own
+    assert cell_step(y, law) is None
+    assert cell_step(np.round(y, 2), law) is None
+    assert cell_step(np.round(2.0 * y) / 2.0, law) == 0.5
+    assert cell_step(np.round(np.exp(y)), Poisson(np.full(400, 2.0))) is None  # counts have jumps of their own
 
 
 MANY = 20_000
