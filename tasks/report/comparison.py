@@ -137,7 +137,7 @@ def _sentence(label: str, baseline: str, sides: _Sides, pair: PairedComparison) 
     apart = "" if pair.first.states_as(pair.second) else f" Their CRPS and ECE are different quantities ({stated})."
     same = [metric_of(name).label for name in sides.same]
     if not parts:
-        on = listed(same) or "what decides"
+        on = listed(same) if same else "anything that decides"
         return f"{label} and {baseline} do not differ on {on} by more than chance explains.{apart}"
     rest = f"; on {listed(same)} chance explains the difference" if same else ""
     return f"{label} is {', '.join(parts)} than {baseline}{rest}.{apart}"
