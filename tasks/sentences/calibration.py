@@ -110,9 +110,9 @@ def inference_sentence(inference: BlocksInference) -> str:
         return f"No p-value and no interval: {inference.refused}."
     if inference.blocks is None:
         return "Every row is a group of its own: p-values are those of independent rows."
-    what = "groups" if inference.kind == "groups" else "runs of time"
+    what = "groups of rows" if inference.kind == "groups" else "runs of consecutive rows"
     return (
-        f"P-values and intervals take {inference.blocks:,} {what} of rows as independent: they are "
+        f"P-values and intervals take {inference.blocks:,} {what} as independent: they are "
         f"{p_value_kind(inference.blocks)}, not exact."
     )
 
