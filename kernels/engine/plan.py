@@ -365,8 +365,8 @@ class SeenSplit:
             )
         is_uncertain = ask.uncertainty or (ask.band and not draws_band)
         is_probed = is_uncertain or not knows_floor
-        given = seed, blocks, is_uncertain, is_probed, simulated
-        return PlannedVersion(name, kernel, features, *given, step=step)
+        draws = is_uncertain, is_probed, simulated
+        return PlannedVersion(name, kernel, features, seed, blocks, *draws, step=step)
 
     def repeated(self, plan: PlannedVersion, samples: int, repeat: int) -> PlannedVersion:
         """Returns the plan of a repeat in which so many draws a row stand for the version's distribution."""
