@@ -49,7 +49,9 @@ def deployed(name: str) -> tuple[DeploymentResponse, list[Any]]:
         return found, [item for item in client.read_automations() if str(found.id) in str(item.actions)]
 
 
-def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger(
+    prefect_server: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     template = json.loads((INFRA / "kubernetes" / "work-pool.json").read_text())
     with get_client(sync_client=True) as client:
         client.create_work_pool(WorkPoolCreate(name="congruence", type="process"))
