@@ -220,6 +220,10 @@ def _print_table(split: str, outcomes: list[VersionOutcome], descriptions: dict[
     out.width = width
     if any("nll_mean" not in item.metrics for item in outcomes) and "nll_mean" in names:
         out.print("NLL none: a target was given no probability (an infinite NLL), or the predictions have no density")
+    if len({item.statement for item in outcomes} - {""}) > 1:
+        listed = "; ".join(f"{item.label}: {item.statement}" for item in outcomes)
+        said = f"CRPS, skill and ECE do not say which is better: the versions state different things ({listed})"
+        out.print(said, soft_wrap=True, markup=False)
     counted = {item.label: item.verdict.rows for item in outcomes if item.verdict.rows}
     if len(set(counted.values())) > 1:
         listed = ", ".join(f"{label}: {count:,}" for label, count in counted.items())

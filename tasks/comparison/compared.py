@@ -12,14 +12,21 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.verdict import Verdict
-from congruence.tasks.scores.evaluation import Columns, Evaluation, MetricValue, SplitSummary, advice_of, verdict_of
+from congruence.tasks.scores.evaluation import (
+    Columns,
+    Evaluation,
+    MetricValue,
+    SplitSummary,
+    advice_of,
+    statement_of,
+    verdict_of,
+)
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
 from congruence.tasks.scores.points import dependence_of
 from congruence.tasks.sentences.findings import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion
 
 _ALL = slice(None)
-_LEVELS_SHOWN = 9
 
 
 @dataclass(frozen=True)
@@ -116,11 +123,8 @@ class ComparedVersion:
 
     @property
     def statement(self) -> str:
-        """What the predictions state, as far as CRPS and ECE of other statements are other quantities; in words."""
-        if self.stated != "quantiles":
-            return "whole distributions"
-        shown = [*self.levels] if len(self.levels) <= _LEVELS_SHOWN else [*self.levels[:3], "...", self.levels[-1]]
-        return f"quantiles at {', '.join(each if isinstance(each, str) else f'{each:g}' for each in shown)}"
+        """What the predictions state, in words; see ``statement_of``."""
+        return statement_of(self.stated, self.levels)
 
     def states_as(self, other: ComparedVersion) -> bool:
         """Whether both state quantiles at the same levels, or neither does."""

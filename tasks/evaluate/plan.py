@@ -40,7 +40,7 @@ class VersionOutcome:
 
     ``protocol`` is its name and digest, with the encoder and the reference split: numbers compare under equal ones.
     ``verdict`` is what the table says of it, and ``wrong`` says what is wrong with the version, in sentences, where
-    calibration given the input was measured.
+    calibration given the input was measured. ``statement`` is what its predictions state.
     """
 
     label: str
@@ -51,6 +51,7 @@ class VersionOutcome:
     protocol: str = ""
     verdict: Verdict = field(default_factory=Verdict)
     wrong: tuple[str, ...] = ()
+    statement: str = ""
     error: str | None = None
 
     @property
@@ -194,7 +195,7 @@ class Plan:
             if held is None:
                 missing[version.label] = identity
             else:
-                found = (held.run_id, held.metrics, protocol_name(protocol), held.verdict, held.wrong)
+                found = (held.run_id, held.metrics, protocol_name(protocol), held.verdict, held.wrong, held.statement)
                 outcomes.append(VersionOutcome(version.label, split.name, "found", *found))
         return SplitPlan(settings, split, reference, protocol, missing, outcomes, self.again)
 

@@ -372,6 +372,7 @@ def _score(
     """Make every score of one version from its predictions and its measurement, and log it from here."""
     from congruence.tasks.mlflow.evaluations import log_evaluation  # draws, and is not loaded in the flow's process
     from congruence.tasks.runtime.memory import give_back
+    from congruence.tasks.scores.evaluation import statement_of
     from congruence.tasks.scores.version import score_version
 
     rows, kept, version, run_id = piece
@@ -393,5 +394,5 @@ def _score(
     run_id = log_evaluation(evaluation, settings.tracking, replace=again, baseline=baseline, run_id=run_id)
     kept.remove()
     wrong = () if evaluation.wrong is None else evaluation.wrong.sentences
-    said = protocol_name(protocol), evaluation.verdict, wrong
+    said = protocol_name(protocol), evaluation.verdict, wrong, statement_of(evaluation.stated, evaluation.levels)
     return VersionOutcome(version.label, rows.split.name, "evaluated", run_id, evaluation.metrics, *said)

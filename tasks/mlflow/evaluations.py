@@ -68,6 +68,7 @@ POINTS_FILE = "tables/points.json"
 REPORT_FILE = "report.html"
 log = logging.getLogger(__name__)
 _MOST_PLACES = 20
+_MOST_LEVELS = 500  # of a parameter, which holds 6,000 letters
 _HEADING = "**Evaluations by congruence**"
 _HASHED_ROWS = 2**17
 
@@ -217,8 +218,11 @@ def _params(evaluation: Evaluation) -> dict[str, Any]:
         "valid_rows": split.valid_rows,
         "rows_digest": rows_digest(evaluation),
         "protocol": protocol.name,
+        "stated": evaluation.stated,
         **{f"protocol.{name}": value for name, value in protocol.describe().items()},
     }
+    if evaluation.levels:
+        values["levels"] = ",".join(f"{level:g}" for level in evaluation.levels[:_MOST_LEVELS])
     for name, value in evaluation.provenance.items():
         if isinstance(value, Mapping) and name in ("encoder", "solver"):
             values |= {f"{name}.{key}": item for key, item in value.items() if not isinstance(item, (Mapping, list))}

@@ -202,6 +202,8 @@ def evaluation_in(run: Run) -> ComparedVersion:
         wrong=tuple(tags.get(WRONG, "").splitlines()),
         advice=tags.get(ADVICE, ""),
         is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
+        stated=known.get("stated", "all"),
+        levels=tuple(map(float, filter(None, known.get("levels", "").split(",")))),
         experiment=str(run.info.experiment_id),
         # Runs of former releases have these two in tags; now they lie with the rows.
         slices=tuple(json.loads(known.get("slices", "[]"))),

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions import Distribution
     from congruence.kernels.protocol import EvaluationProtocol
 
+_LEVELS_SHOWN = 9
+
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 DEPENDENT_BLOCKS = "dependent_blocks"
 """A metric: how many blocks of rows are taken as independent, where the split names groups or time."""
@@ -382,6 +384,14 @@ def advise(
     ignores = skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0
     said = "It scores no better than ignoring the input." if ignores else "Do not use it as it is."
     return Advice("change the model", said + ("" if preview is None else _tried(preview)))
+
+
+def statement_of(stated: str, levels: Sequence[float]) -> str:
+    """What predictions state, as far as CRPS and ECE of other statements are other quantities; in words."""
+    if stated != "quantiles":
+        return "whole distributions"
+    shown = [*levels] if len(levels) <= _LEVELS_SHOWN else [*levels[:3], "...", levels[-1]]
+    return f"quantiles at {', '.join(each if isinstance(each, str) else f'{each:g}' for each in shown)}"
 
 
 def advice_of(evaluation: Evaluation) -> str:

@@ -229,6 +229,15 @@ def test_versions_on_rows_of_their_own_are_not_shown_as_if_they_were_on_the_same
     assert "Judged on different rows (v1: 1,347, v2: 896): part of a difference may" in shown(outcomes, 100)
 
 
+def test_versions_that_state_other_levels_are_not_shown_as_if_their_crps_compared() -> None:
+    stated = {"v1": "quantiles at 0.05, 0.5, 0.95", "v2": "whole distributions"}
+    given = {}, "exact", Verdict.of({"calibration": 0.4}, rows=900), ()
+    outcomes = [VersionOutcome(name, "test", "found", "r1", *given, said) for name, said in stated.items()]
+    said = "the versions state different things (v1: quantiles at 0.05, 0.5, 0.95; v2: whole distributions)"
+    assert said in shown(outcomes, 100)
+    assert "state different" not in shown(outcomes[:1], 100)
+
+
 def test_a_file_or_a_pipe_gets_every_column() -> None:
     lines = printed(60, terminal=False).splitlines()
     header = " ".join(line for line in lines if line.startswith("┃"))
