@@ -1,8 +1,8 @@
-"""Do the certificates hold? `python tests/benchmarks/certificates.py [PROBLEMS]`: random problems, and larger ones.
+"""Do the certificates hold? `python tests/benchmarks/error_bounds.py [PROBLEMS]`: random problems, and larger ones.
 
 Every bound is held against the definition in extended precision (float64 for n above 400) from the inputs as they are,
 up to ``ROUNDING`` of the largest CCE.
-The kept record is certificates.md.
+The kept record is error_bounds.md.
 """
 
 import itertools
