@@ -187,8 +187,11 @@ def create_receiver(
 ) -> Starlette:
     """Returns the application that answers MLflow's POST on ``/mlflow``, and anyone's GET on ``/health`` with 200.
 
-    ``handle`` is called for each announced version, in a thread; what it raises for a server that is away or refuses is
-    answered with 503. ``secret`` is that of the webhook in MLflow.
+    Args:
+        secret: that of the webhook in MLflow, at least 16 characters.
+        handle: called for each announced version, in a thread; by default it posts the event. What it raises for a
+            server that is away or refuses is answered with 503.
+        clock: seconds since the epoch.
 
     Raises:
         InvalidInputError: the secret is too short to protect anything.

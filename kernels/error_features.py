@@ -52,6 +52,11 @@ class Atoms(NamedTuple):
 def error_features(kernel: Kernel, y: Array, predictive: Distribution) -> ErrorFeatures | None:
     """Returns exact features for the errors of a few rows of vectors; None where there is no closed form, or no time.
 
+    Args:
+        kernel: k_Y.
+        y: targets, (n, q).
+        predictive: n predictive distributions.
+
     Raises:
         InvalidInputError: k_Y overflows.
     """

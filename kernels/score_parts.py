@@ -254,6 +254,8 @@ def recalibration_gains(
     of a density which they do not state.
 
     Args:
+        y: targets (n,).
+        predictive: n distributions of one target, with a spread.
         keys: names of the rows, by which they are divided; row numbers by default.
         seed: of the division, and of the random points in jumps of distribution functions.
         blocks: of rows that depend on each other: none is divided.

@@ -14,7 +14,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import Parametric
 from congruence.kernels.distributions.counts import Count
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.score_map import NormalScoreMap
 
 
 @dataclass(frozen=True)

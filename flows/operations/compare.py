@@ -67,12 +67,15 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
         "baseline": comparison.baseline.label,
         "summary": summary_of(comparison),
         "versions": {each.label: {name: metric.value for name, metric in each.metrics.items()} for each in versions},
-        "differences": {label: {name: _plain(item) for name, item in pair.differences.items()}
-                        for label, pair in pairs.items()},
+        "differences": {
+            label: {name: _plain(item) for name, item in pair.differences.items()} for label, pair in pairs.items()
+        },
         "parts": {label: parts_json(pair.won) for label, pair in pairs.items() if pair.won is not None},
         "recalibrated": {
-            label: {"command": logged.corrections.get(label),
-                    **{name: {"value": item.first, **_plain(item)} for name, item in found.items()}}
+            label: {
+                "command": logged.corrections.get(label),
+                **{name: {"value": item.first, **_plain(item)} for name, item in found.items()},
+            }
             for label, found in comparison.recalibrated.items()
         },
         "may_be_best": comparison.may_be_best,
@@ -82,7 +85,7 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
         "notes": list(comparison.notes),
         "run_id": logged.run_id,
         "place": logged.place,
-    }  # fmt: skip
+    }
 
 
 def _plain(item: MetricDifference) -> dict[str, Any]:

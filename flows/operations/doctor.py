@@ -66,7 +66,13 @@ Check = Callable[[], Iterator[Finding]]
 
 
 def diagnose(file: Path | None, home: Path | None, *, debug: bool = False) -> Iterator[Finding]:
-    """Yields what is found around an evaluation of ``file``, or of what the environment names where none is given."""
+    """Yields what is found around an evaluation of ``file``, or of what the environment names where none is given.
+
+    Args:
+        file: the evaluation file.
+        home: the home folder, in place of the file's or the environment's.
+        debug: show the tracebacks of checks that raise.
+    """
     # The doctor reports what does not answer; an evaluation waits for it.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "8")
     settings = None

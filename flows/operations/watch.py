@@ -201,9 +201,14 @@ def _judge(result: WatchResult, versions: list[ModelVersion]) -> list[GateDecisi
 
 
 def watch(settings: EvaluationSettings, *, every: float | None = None, stop: threading.Event | None = None) -> None:
-    """Check again and again until ``stop`` is set, ``every`` so many seconds; an MLflow that is away is waited for.
+    """Check again and again until ``stop`` is set; an MLflow that does not answer is waited for.
 
     A version that failed is left alone for ``watch.retry_after``.
+
+    Args:
+        settings: the evaluation file's content.
+        every: seconds between the starts of two passes; by default ``watch.every``.
+        stop: ends the watch after the pass that runs.
 
     Raises:
         SettingsError: nothing says which models to watch, or another watch runs in the home folder.

@@ -208,7 +208,14 @@ def reading_pass(
     places: RegionCenters | None,
     write: Write | None,
 ) -> Pass:
-    """Returns what the effects of versions need. Where there are ``places``, columns of every row are written, too."""
+    """Returns what the effects of versions need. Where there are ``places``, columns of every row are written, too.
+
+    Args:
+        regressions: of the scores of each version, from ``scores_pass``.
+        smoothings: of the same, by which rows are read.
+        places: centres of the regions; None where nothing is read.
+        write: takes region, reading and influence of every row.
+    """
     known, weights, x = version_scores(rows, versions), rows.weights(), bases.inputs(rows)
     regression, found = LeaveOneOut.of_bases(bases), {version.name: BlockSums() for version in versions}
     written: dict[str, list[dict[str, Array]]] = {version.name: [] for version in versions}

@@ -81,7 +81,9 @@ class PreparedCalibration:
         """Returns it by passes over the rows of a split.
 
         Args:
+            n: valid rows.
             seed: of landmarks, draws, regions and the randomisation of PIT values.
+            dtype: of the arithmetic inside a tile.
             with_protocol: whether the protocol's kernel has a basis, in whose directions rows are read.
         """
         settings = CalibrationSettings() if settings is None else settings
@@ -106,7 +108,10 @@ class PreparedCalibration:
         """Tests versions of scalar targets, and reads them at every row.
 
         Args:
+            run: passes over the blocks, which have keys, see ``HeldRows``.
+            versions: a group whose sums fit a worker together.
             write: called where the rows are, with block, version and columns; None where nothing is read.
+            dependent: blocks of rows that depend on each other, by version.
             seed: of the randomisation of PIT values; by default that of the bases.
         """
         bases, blocks = self.bases, dependent or {}
@@ -158,7 +163,13 @@ class PreparedCalibration:
 
         Args:
             y: targets of the split, (n,); or (n, q), see ``vector_targets``, of which no row is read.
+            predictive: n predictive distributions: any family, counts, ``Samples`` as draws of the model's
+                distribution.
+            keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
+            seed: of the randomisation.
+            dependence: which rows may depend on each other.
             weights: what each row counts in the effects, which are means over rows. The test takes rows as they are.
+            read: whether rows are read.
 
         Raises:
             InvalidInputError: y, predictive or weights do not fit the split; or fewer than ten groups or runs of time.
@@ -210,6 +221,16 @@ def calibrate(
     others show.
 
     Args:
+        run: passes over the blocks, which have keys, see ``HeldRows``.
+        n: valid rows.
+        protocol: its kernel and lambda.
+        versions: a group whose sums fit a worker together.
+        write: called where the rows are, with block, version and columns.
+        is_scalar: whether a row has one target.
+        seed: of landmarks, draws, regions and the randomisation of PIT values.
+        dtype: of the arithmetic inside a tile.
+        settings: of the test.
+        dependent: blocks of rows that depend on each other, by version.
         known: the null by the number of draws, where it was drawn before for the same inputs, protocol, settings and
             seed, whatever the targets; it is kept there.
     """
@@ -242,8 +263,11 @@ def prepare_calibration(
     """Does once what depends on the inputs alone: the bases of the test.
 
     Args:
+        inputs: reference inputs x (n, d).
         input_kernel: the protocol's; without one its basis is left out.
         regularization: lambda of the protocol's kernel.
+        settings: hypotheses and draws.
+        seed: of the landmarks and draws.
 
     Raises:
         InvalidInputError: inputs that cannot be evaluated.

@@ -78,7 +78,11 @@ def faulty_segments(
     """The segments in which a version differs, the most certain first; none of a version that is right, in 95 of 100.
 
     Args:
+        features: of the rows.
+        rows: their scores.
         level: of the search: of so many right versions a segment is found.
+        draws: B.
+        most: segments at most.
     """
     search = Search(features, rows.variance)
     if not search.features:

@@ -53,6 +53,9 @@ def right_hand_sides_pass(
     """What the reference rows of a block add for every version: C'[Delta, probes] and its draws.
 
     Args:
+        block: its rows.
+        system: the inputs' side, with its leading directions.
+        versions: those to add up.
         residual_positions: sorted positions at which Delta is kept, to read the residual on.
     """
     reference = _Reference(block, system, versions)

@@ -188,7 +188,10 @@ class SimulatedSplits:
         """Add what some rows contribute to ``sums`` (2^D, k, r).
 
         Args:
+            sums: changed in place.
+            vectors: U, (n, k).
             pool: Delta of the pools, the observed one first, (n, 2^pool_bits, r).
+            positions: of the rows in the split, (n,).
         """
         k, (n, size, r) = vectors.shape[1], pool.shape
         # Value j of a pool is sum_w (-1)^<w, j> times character w, and j = A g makes <w, j> = <A'w, g>.

@@ -101,6 +101,7 @@ class Accuracy:
         second one is made in any case.
 
         Args:
+            n: rows.
             tries: landmarks and the certificate that they left, as a share of the mean CCE.
         """
         (fewer, before), (landmarks, worst) = [(0, np.inf), (0, np.inf), *tries][-2:]

@@ -246,6 +246,9 @@ class SimulatedVersion:
 
         Args:
             sums: changed in place; those of the test are made in ``dtype``.
+            vectors: U, (rows, k).
+            targets, predictive: of the rows.
+            positions: of the rows in the split.
             roots: of their weights in the reference, where they count unequally.
         """
         targets = placed_targets(targets, predictive, positions, self.seed, self.step)

@@ -56,7 +56,12 @@ class TilePoints:
 
 @dataclass
 class TileMaker:
-    """Makes tiles one after the other in the same memory: one maker per thread."""
+    """Makes tiles one after the other in the same memory: one maker per thread.
+
+    Args:
+        kernel: the input kernel.
+        dimension: number of features d.
+    """
 
     kernel: Kernel
     dimension: int

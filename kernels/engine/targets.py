@@ -272,6 +272,7 @@ def output_features(
     """Returns features of ``kernel`` that hold for the targets y and for what the model predicts.
 
     Args:
+        kernel: the output kernel k_Y.
         y: targets, (n,) or (n, q), which fix the range together with the predictions.
         distribution: predictive distributions; the range covers all but 1e-12 or 1e-9 of their mass per side, or for
             tails so heavy that this would need too many features, all but up to 1e-3, or else what 1,024 frequencies
@@ -358,6 +359,9 @@ def target_errors(
     their mean is part of v. One draw per point leaves v to be read off Delta itself, which is unbiased if f is true.
 
     Args:
+        y: targets.
+        predictive: one distribution per row.
+        kernel: k_Y.
         features: psi to use, where several calls must share it; by default those of these rows.
         measured: with what they miss.
 

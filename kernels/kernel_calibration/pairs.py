@@ -195,7 +195,10 @@ def pair_terms(
     """Return the terms of n predictive distributions and targets y, (n,) or (n, q).
 
     Args:
+        predictive: n predictive distributions.
         y: targets; of predictions that state quantiles or bins alone each at a random place in its cell.
+        prediction_kernel: k_P; Wasserstein() by default.
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)), as for the conditional congruence error.
 
     Raises:
         InvalidInputError: fewer than two rows, lengths or numbers of targets differ, or a value is not finite.

@@ -48,7 +48,13 @@ class LookDifference:
     def of(
         cls, first: Array, second: Array, *, weights: Array | None = None, blocks: DependentBlocks | None = None
     ) -> Self:
-        """Returns it by the scores of both versions on the same rows, (n,) each; lower is better."""
+        """Returns it by the scores of both versions on the same rows, (n,) each; lower is better.
+
+        Args:
+            first, second: the scores.
+            weights: what each row counts, (n,); equal by default.
+            blocks: of rows that depend on each other.
+        """
         n = len(first)
         apart = first - second if weights is None else (first - second) * mean_one(weights, n)
         total, centred = float(np.sum(apart)), apart - np.mean(apart)
@@ -92,6 +98,7 @@ def best_over_looks(looks: Iterable[Looked], level: float = LEVEL) -> BestOverLo
 
     Args:
         looks: in the order of their rows.
+        level: the largest share of series in which the best version ever leaves.
     """
     bets: dict[str, dict[str, _Bet]] = {}
     most: dict[str, float] = {}

@@ -94,6 +94,8 @@ def fit_recalibration(
 
     Args:
         features: of the reference inputs, ``input_features(prepared.spectrum)``.
+        y: targets (n,).
+        predictive: n distributions of one target.
         seed: of the folds by which the form of the map is chosen, and of the random points in jumps of F.
         keys: names of the rows, on which both depend; row numbers by default.
         blocks: of rows that depend on each other: no fold divides one, and gains are judged by their sums within them.
@@ -264,6 +266,9 @@ def rehearsal_split(
     Args:
         x: inputs (n, d), normalised as the protocol says.
         for_fitting: which rows the fit sees, (n,).
+        input_kernel: of the protocol.
+        regularization: lambda.
+        seed: of landmarks and draws.
         dependence: which of the n rows depend on each other; none on both sides (``dependence.correlation.hold_out``).
 
     Raises:
@@ -285,6 +290,12 @@ def recalibration_rehearsal(
 
     Cross-fitting would score every row but flatter what smooths targets over neighbours, CCE and the tests of
     calibration: a row's neighbours were in the fit.
+
+    Args:
+        split: of the n rows.
+        y: targets (n,).
+        predictive: n distributions of one target.
+        seed, keys: see ``fit_recalibration``.
 
     Raises:
         InvalidInputError: see ``fit_recalibration``.

@@ -25,7 +25,8 @@ from scipy.special import ndtr, ndtri
 from congruence.kernels import kernel_functions
 from congruence.kernels.arrays import Array, RowFields, row_slices, to_numpy
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.engine.spectrum import Spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Linear

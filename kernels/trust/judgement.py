@@ -145,8 +145,15 @@ def judged_withholding(
     """Judge a rule by cross-fitting of a version on a labelled split; see the module.
 
     Args:
+        rule: what is withheld.
         smoother: k(x)' A^-1 at the rows themselves, in the directions of the split's Gram matrix.
+        y: targets.
+        predictive: what the version predicts.
+        errors: Delta under the kernel of the CCE.
+        scores: of the PIT values; None of vector targets.
         inputs: in the encoder's space before it is normalised, (n, d).
+        blocks: of rows that may depend on each other; None for independent rows.
+        seed: of folds and draws.
     """
     rng, n = stream(seed, "folds that judge withholding"), len(y)
     groups = np.arange(n) if blocks is None else blocks.labels

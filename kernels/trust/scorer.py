@@ -131,6 +131,7 @@ class InputScorer:
             x_new: (m, d), as the split's x were given to ``prepare``.
             raw: the same before they were normalised; by default ``x_new``.
             columns: what they are in their table, where the split's were given.
+            keys: names of the inputs, (m,); their numbers by default.
             result: CCE and noise floor at the inputs by a solver; by default in the leading directions.
 
         Raises:

@@ -14,7 +14,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Mixture, Quantiles
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.quantiles import TAILS
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.settings import AUTO, SHARED, PredictionSettings, families
 from congruence.tasks.readers.base import Spec, UnreadableOutputError, columns_of, on_host, quoted

@@ -15,7 +15,8 @@ from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.recalibrated import MANY_DRAWS, NormalScoreMap, recalibrated
+from congruence.kernels.distributions.recalibrated import MANY_DRAWS, recalibrated
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.recalibration.recalibration_map import Form, map_of

@@ -26,7 +26,8 @@ import pyarrow as pa
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution, Mixture
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, Recalibrated, RecalibratedCount, recalibrated
+from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount, recalibrated
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.settings import families
 from congruence.tasks.data.locations import ContentDigest, combine

@@ -10,7 +10,8 @@ from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.reading import level_reading
 from congruence.kernels.dependence.blocks import blocks_of_groups
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.pit import mean_scores, pit_values
 from congruence.tasks.sentences.counts import level_fault, level_finding
 from congruence.tasks.sentences.findings import sentences_of

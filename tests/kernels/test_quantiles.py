@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from congruence.kernels import Normal, Quantiles, crps, negative_log_likelihood
 from congruence.kernels.distributions import Deterministic, Gamma, Laplace, Mixture, Uniform
 from congruence.kernels.distributions.quadrature import smallest_reaching
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Laplacian
 from congruence.kernels.scores import point_scores

@@ -27,7 +27,8 @@ from congruence.kernels.distributions import (
     StudentT,
     ZeroInflated,
 )
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, Recalibrated, recalibrated, score_intervals
+from congruence.kernels.distributions.recalibrated import Recalibrated, recalibrated, score_intervals
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Laplacian

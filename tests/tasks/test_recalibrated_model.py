@@ -12,7 +12,8 @@ from comparable import angle
 
 from congruence.kernels.dependence.correlation import hold_out
 from congruence.kernels.distributions import Distribution, Histogram, Mixture, Normal, Poisson, Quantiles, Samples
-from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, Linear, Polynomial

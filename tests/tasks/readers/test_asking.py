@@ -23,7 +23,7 @@ from sklearn.linear_model import BayesianRidge, LinearRegression
 
 from congruence.flows.operations.init import model_facts
 from congruence.kernels.distributions import Normal, Poisson, Quantiles
-from congruence.kernels.distributions.recalibrated import NormalScoreMap
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.recalibration.recalibration_map import Form
 from congruence.tasks import readers
 from congruence.tasks.contract import ContractError, PredictionSettings
