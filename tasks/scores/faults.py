@@ -17,7 +17,7 @@ from congruence.kernels.conditional_calibration.searched_ranges import Feature, 
 from congruence.kernels.conditional_calibration.segments import FoundSegment, faulty_segments
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.results import excess_over
-from congruence.kernels.pit import ORDERS, pit_values
+from congruence.kernels.pit import ORDERS, cell_step, pit_values
 from congruence.tasks.scores.evaluation import MetricValue, WhatIsWrong
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import feature_values
@@ -42,7 +42,9 @@ def read_vector_targets(
     for column, name in enumerate(names):
         law = given.predictive.marginal(column)
         if law is not None:
-            values = pit_values(given.targets[:, column], law, seed=given.seed, keys=given.names)
+            targets = given.targets[:, column]
+            step = cell_step(targets, law)
+            values = pit_values(targets, law, seed=given.seed, keys=given.names, step=step)
             read[name] = group_reading(values, blocks=given.found.blocks, members=law.members)
     q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
     places = [Place(name, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
