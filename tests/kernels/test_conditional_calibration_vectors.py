@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from congruence.kernels import MultivariateNormal, Normal, Samples
+from congruence.kernels import RBF, MultivariateNormal, Normal, Samples
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.vector_targets import SCALES, whitened_targets
@@ -101,3 +101,16 @@ def test_rows_of_one_group_are_one_observation_and_a_fault_is_found() -> None:
     assert prepared.test_version(y + 1.0, law, dependence=groups).p_value <= 0.02
     single = prepared.test_version(y, law, dependence=RowDependence.of(200, groups=np.arange(200)))
     assert single.null_statistics.tolist() == prepared.test_version(y, law).null_statistics.tolist()
+
+
+def test_targets_that_are_rounded_as_coarsely_as_they_vary_are_tested_by_their_cells() -> None:
+    """Taken as they are, every right version was called wrong."""
+    rng, n = np.random.default_rng(8), 200
+    prepared = prepare_calibration(
+        rng.standard_normal((n, 2)), input_kernel=RBF(0.5), settings=CalibrationSettings(draws=199)
+    )
+    spread = np.broadcast_to([1.0, 3.0], (n, 2))
+    law, narrow = MultivariateNormal(np.zeros((n, 2)), spread), MultivariateNormal(np.zeros((n, 2)), spread / 1.5)
+    rounded = [np.round(rng.standard_normal((n, 2))) * spread for _ in range(10)]
+    assert sum(prepared.test_version(y, law, seed=k).p_value <= 0.05 for k, y in enumerate(rounded)) <= 2
+    assert all(prepared.test_version(y, narrow, seed=k).p_value <= 0.05 for k, y in enumerate(rounded))
