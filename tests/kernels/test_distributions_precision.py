@@ -1,4 +1,4 @@
-"""Families at the edges of their parameters, against 30 and 50 digits."""
+"""Families at the edges of their parameters, against 25 digits."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.counts import Count
 from congruence.kernels.kernel_functions import Laplacian
 
-mp.mp.dps = 50
+mp.mp.dps = 25
 Mass = list["mp.mpf"]
 
 
@@ -198,7 +198,7 @@ class TruncatedOracle:
         self.total = self.mass(self.high)
 
     def mass(self, t: Number) -> Number:
-        """In closed form: erfc keeps its relative precision in its tail, and 40 digits bear the difference."""
+        """In closed form: erfc keeps its relative precision in its tail, and 80 digits bear the difference."""
         with mp.workdps(80):
             sign = -1 if self.c < 0 else 1
             ends = sorted((sign * (self.low + self.c), sign * (t + self.c)))
