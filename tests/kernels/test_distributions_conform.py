@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 from expectation_rules import by_quantiles, composite, quantile_losses
-from family_cases import ATOMS, CONTINUOUS, COUNTS, EXTREME, ORDINARY, Geometric, Gumbel, N
+from family_cases import ATOMS, CONTINUOUS, COUNTS, EXTREME, MAP, ORDINARY, Geometric, Gumbel, N
+from scipy.special import ndtri
 
 from congruence.kernels import distributions as families
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import KNOT_LEVELS
-from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
+from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount, recalibrated
+from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rng import stream
 
@@ -184,6 +186,23 @@ def test_draws_have_the_cdf(law: Distribution) -> None:
             assert np.all(np.abs(shares - below) <= 5.0 * np.sqrt(below * (1.0 - below) / DRAWS) + 1e-9)
         assert not law.is_discrete or np.all((draws >= 0.0) & (draws == np.floor(draws)))
     np.testing.assert_array_equal(law.sample(3, seed=8), law.sample(3, seed=8))
+
+
+UNMAPPED = ("Samples", "Deterministic", "Quantiles without tails")
+"""Of which the map is another one: of draws, of nothing, of quantiles that are continued."""
+
+
+@of({name: law for name, law in ORDINARY.items() if name not in UNMAPPED})
+def test_a_recalibrated_cdf_is_that_of_the_base_through_the_map(law: Distribution) -> None:
+    y = law.quantile(np.array([[0.01, 0.2, 0.6, 0.85, 0.999]]))
+    expected, moved = MAP.below(ndtri(law.cdf(y))), recalibrated(law, MAP)
+    np.testing.assert_allclose(moved.cdf(y), expected, atol=1e-12)
+    np.testing.assert_allclose(moved[1:].cdf(y[1:]), expected[1:], atol=1e-12)
+
+
+@of({name: law for name, law in ORDINARY.items() if name != "Deterministic"})
+def test_a_map_that_changes_nothing_leaves_the_distribution_itself(law: Distribution) -> None:
+    assert recalibrated(law, NormalScoreMap.affine(np.zeros(N), np.ones(N))) is law
 
 
 # Rows and shapes.
