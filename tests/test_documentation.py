@@ -168,23 +168,3 @@ def test_commands_exist(page: Path) -> None:
         found = group.commands[command]
         spelled = {option for parameter in found.params for option in parameter.opts}
         assert {item for item in arguments if item.startswith("-")} <= spelled | {"--help"}, line
-
-
-def literals(node: ast.AST) -> str:
-    """The text of a string as it is written, "…" for what is put in."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
-    return ""
-
-
-def test_quoted_messages_are_those_of_the_program() -> None:
-    """Headings of the FAQ in quotation marks: what stands between two "…" is said somewhere in one string."""
-    sources = [path for room in ("kernels", "tasks", "flows") for path in (ROOT / room).rglob("*.py")]
-    said = {literals(node) for path in sources for node in ast.walk(ast.parse(path.read_text()))}
-    quoted = re.findall(r'^### "(.*)"$', (ROOT / "docs" / "faq.md").read_text(), re.MULTILINE)
-    assert len(quoted) > 15
-    for message in quoted:
-        parts = [part for part in message.split("…") if len(part) > 3]
-        assert any(all(part in text for part in parts) for text in said), message

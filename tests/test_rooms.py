@@ -1,4 +1,4 @@
-"""Imports run flows -> tasks -> kernels, and each room keeps to what it is for."""
+"""What the source says: imports run flows -> tasks -> kernels, each room keeps to what it is for, names are there."""
 
 import ast
 import io
@@ -152,3 +152,36 @@ def test_what_a_docstring_names_is_there() -> None:
             named |= dict.fromkeys(re.findall(r"[A-Za-z_]\w{3,}", quoted), str(path))
             known |= set() if quoted or token.type == tokenize.COMMENT else set(re.findall(r"\w+", token.string))
     assert not (ghosts := {name: named[name] for name in named.keys() - known}), ghosts
+
+
+MAKERS = {"default_rng", "SeedSequence", "RandomState", "Generator", "PCG64", "seed"}
+# Data sets that are published bit by bit: no evaluation draws from these.
+PUBLISHED = {"tasks/digits/dataset.py"}
+
+
+def test_every_generator_is_made_in_one_place() -> None:
+    found: set[str] = set()
+    for path in FILES:
+        calls = [node.func for node in nodes(path) if isinstance(node, ast.Call)]
+        if MAKERS & {getattr(function, "attr", getattr(function, "id", "")) for function in calls}:
+            found.add(str(path.relative_to(ROOT)))
+    assert found - {"kernels/rng.py"} == PUBLISHED
+
+
+def literals(node: ast.AST) -> str:
+    """The text of a string as it is written, "…" for what is put in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+    return ""
+
+
+def test_quoted_messages_are_those_of_the_program() -> None:
+    """Headings of the FAQ in quotation marks: what stands between two "…" is said somewhere in one string."""
+    said = {literals(node) for path in FILES for node in nodes(path)}
+    quoted = re.findall(r'^### "(.*)"$', (ROOT / "docs" / "faq.md").read_text(), re.MULTILINE)
+    assert len(quoted) > 15
+    for message in quoted:
+        parts = [part for part in message.split("…") if len(part) > 3]
+        assert any(all(part in text for part in parts) for text in said), message

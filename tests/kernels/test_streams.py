@@ -1,8 +1,6 @@
 """One seed gives every purpose a stream of its own, and no caller's generator is one of them."""
 
-import ast
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +12,6 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling import ScoreStatistics
 from congruence.kernels.rng import stream
-
-ROOT = Path(__file__).parents[2]
-MAKERS = {"default_rng", "SeedSequence", "RandomState", "Generator", "PCG64", "seed"}
-# Data sets that are published bit by bit: no evaluation draws from these.
-PUBLISHED = {"tasks/digits/dataset.py"}
 
 
 def test_every_purpose_seed_and_index_has_its_own_numbers() -> None:
@@ -71,15 +64,3 @@ def test_buckets_of_the_bootstrap_do_not_follow_the_randomised_pit(seed: int) ->
     mean = ScoreStatistics.of({"u": pit, "below": pit <= 0.3}).estimates()
     assert mean["u"].high - mean["u"].low == pytest.approx(2 * 1.96 * np.sqrt(1 / 12 / n), rel=0.12)
     assert mean["below"].high - mean["below"].low == pytest.approx(2 * 1.96 * np.sqrt(0.21 / n), rel=0.12)
-
-
-def _called(path: Path) -> set[str]:
-    """The last names of all functions that a file calls."""
-    calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    return {getattr(function, "attr", getattr(function, "id", "")) for function in calls}
-
-
-def test_every_generator_is_made_in_one_place() -> None:
-    files = [path for room in ("kernels", "tasks", "flows") for path in sorted((ROOT / room).rglob("*.py"))]
-    found = {str(path.relative_to(ROOT)) for path in files if MAKERS & _called(path)}
-    assert found - {"kernels/rng.py"} == PUBLISHED
