@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr, ndtri, wofz
 
-from congruence.kernels.arrays import Array, as_numbers, average_wave, require_parameter
+from congruence.kernels.arrays import Array, as_numbers, average_wave, require_parameter, waves
 from congruence.kernels.distributions.base import KNOT_LEVELS, ByRows
 from congruence.kernels.errors import InvalidInputError
 
@@ -151,8 +151,8 @@ class PiecewiseLinear(ByRows):
         points, masses = self._points, self._masses
         centers, half = (points[:, 1:] + points[:, :-1]) / 2.0, np.diff(points, axis=1) / 2.0
         if len(points) == 1:
-            waves = np.exp(1j * np.multiply.outer(centers[0], t)) * np.sinc(np.multiply.outer(half[0], t) / np.pi)
-            result = np.broadcast_to(masses, (len(self), masses.shape[1])) @ waves
+            parts = waves(centers[0], t) * np.sinc(np.multiply.outer(half[0], t) / np.pi)
+            result = np.broadcast_to(masses, (len(self), masses.shape[1])) @ parts
         else:
             result = average_wave(centers, masses if len(masses) > 1 else masses[0], t, half_widths=half)
         for tail in self._tails:
@@ -278,12 +278,13 @@ class Tail:
 
     def characteristic_function(self, t: Array) -> Array:
         """E exp(i t Y) of the tail, of mass 1, (1 or n, m): of normal ones by Faddeeva's function."""
-        turns = self.scale * t if self.is_upper else -self.scale * t
+        alike = len(self.scale) and np.ptp(self.scale) == 0.0  # then a single row is asked
+        turns = (self.scale[:1] if alike else self.scale) * (t if self.is_upper else -t)
         if self.kind == "exponential":
             wave = 1.0 / (1.0 - 1j * turns)
         else:
             wave = wofz((turns - 1j * self.z) / _ROOT_2) * _density(self.z) * np.sqrt(np.pi / 2.0) / self._below_z
-        return np.asarray(np.exp(1j * self.end * t) * wave)
+        return np.asarray(waves(self.end[:, 0], t) * wave)
 
 
 def _mean_square(F: Array) -> Array:
