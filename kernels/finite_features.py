@@ -13,7 +13,7 @@ model is a difference first and a norm second: no cancellation, and never the ro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -78,6 +78,10 @@ class FeatureMap(ABC):
     def on_grid(self, low: float, step: float, count: int, directions: Array) -> Array:
         """Returns psi at low + j step, j < ``count``, in the ``directions`` (r, d): (count, d), in float64."""
         return np.asarray(self(low + step * np.arange(count)) @ directions)
+
+    def along(self, directions: Array) -> Callable[[Array], Array]:
+        """Returns what gives psi of targets in the ``directions`` (r, d), (n, d), in float64."""
+        return lambda y: np.asarray(self(y) @ directions)
 
     @abstractmethod
     def expectation(self, distribution: Distribution) -> Array:
@@ -271,6 +275,10 @@ class NodeFeatures(FeatureMap):
 
     def __call__(self, y: Any) -> Array:
         return self._whiten(self.kernel(np.asarray(y, dtype=np.float64), self.nodes))
+
+    def along(self, directions: Array) -> Callable[[Array], Array]:
+        weights = scipy.linalg.solve_triangular(self.factor, directions, lower=True, trans="T")
+        return lambda y: np.asarray(self.kernel(np.asarray(y, dtype=np.float64), self.nodes) @ weights)
 
     def expectation(self, distribution: Distribution) -> Array:
         """See FeatureMap: E k(t_j, Y) by the family's closed form or quadrature."""

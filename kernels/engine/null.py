@@ -104,11 +104,8 @@ class NullFeatures:
     def __call__(self, y: Array) -> Array:
         """Returns psi in the kept directions, (..., r), of targets (...) or (..., q), in single precision."""
         if self.table is None:
-            flat = y.reshape(-1, y.shape[-1])
-            parts = [
-                (self.features(flat[rows]) @ self.directions).astype(np.float32)
-                for rows in row_slices(max(len(flat), 1), _NULL_ROWS)
-            ]
+            flat, psi = y.reshape(-1, y.shape[-1]), self.features.along(self.directions)
+            parts = [psi(flat[rows]).astype(np.float32) for rows in row_slices(max(len(flat), 1), _NULL_ROWS)]
             return np.concatenate(parts).reshape(*y.shape[:-1], self.directions.shape[1])
         position = np.clip((y - self.low) / self.step, 0.0, len(self.table) - 1.000001)
         index = position.astype(np.intp)
@@ -331,7 +328,7 @@ def expected_at(
 
     def squares_of(coefficients: Array) -> Array:
         smoothed = synthesis @ coefficients
-        return np.asarray(np.einsum("ij,ij->i", smoothed, smoothed))
+        return np.asarray(np.einsum("bij,bij->bi", smoothed, smoothed))
 
     means, squares = root_and_square_means(squares_of, drawn, len(synthesis), weights)
     means *= np.sqrt(mean_squared_floor / max(float(np.mean(squares)), np.finfo(float).tiny))

@@ -107,7 +107,7 @@ def test_targets_that_are_rounded_as_coarsely_as_they_vary_are_tested_by_their_c
     """Taken as they are, every right version was called wrong."""
     rng, n = np.random.default_rng(8), 200
     prepared = prepare_calibration(
-        rng.standard_normal((n, 2)), input_kernel=RBF(0.5), settings=CalibrationSettings(draws=199)
+        rng.standard_normal((n, 2)), input_kernel=RBF(0.5), settings=CalibrationSettings(draws=99)
     )
     spread = np.broadcast_to([1.0, 3.0], (n, 2))
     law, narrow = MultivariateNormal(np.zeros((n, 2)), spread), MultivariateNormal(np.zeros((n, 2)), spread / 1.5)

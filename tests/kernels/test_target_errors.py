@@ -263,6 +263,8 @@ def test_features_of_vectors_state_an_error_that_holds_between_their_nodes() -> 
         fresh = law[:200].sample(1, seed=9)[:, 0]
         wrong = np.abs(features(fresh) @ features(y[:500]).T - RBF(1.0)(fresh, y[:500])).max()
         assert wrong <= 1.2 * features.error
+        directions = rng.normal(size=(features.rank, 3))
+        np.testing.assert_allclose(features.along(directions)(fresh), features(fresh) @ directions, atol=1e-9)
 
 
 def test_discrepancies_between_samples_of_vectors_are_exact() -> None:
