@@ -43,6 +43,7 @@ TOLERANCE = 1e-12
 ROUGH_SHORT = ((1e-8, 1e-9), (1e-6, 1e-6), (1e-5, 1e-6), (1e-4, 1e-4))
 ROUGH = ((1e-4, 1e-4), (1e-3, 1e-3), (3e-3, 1e-3), (1e-2, 1e-3), (3e-2, 1e-3))
 MAX_FREQUENCIES = 1024
+WIDE = 20.0  # reaches of a kernel, on a range of which it uses more than 95 % of the directions
 SHORT = 256  # frequencies that cost next to nothing
 SMALLEST_TAIL = 1e-12
 TAILS = (TAIL, 1e-6, 1e-4, 1e-3)
@@ -213,6 +214,8 @@ def fourier_features(terms: tuple[Density, ...], low: float, high: float, tolera
     weights[0] /= 2.0
     nothing = np.empty((2 * count, 0))
     whole = FourierFeatures(frequencies, np.sqrt(weights), low, high, tolerance * len(terms), nothing)
+    if high - low > WIDE * max(term.reach(tolerance) for term in terms):  # nearly all directions are used
+        return replace(whole, projection=np.delete(np.eye(2 * count), count, axis=1))  # the sine of 0 is none
     # Around the middle cosines are even and sines odd: of either, half of the range says all.
     phase = np.multiply.outer(np.linspace(0.0, (high - low) / 2.0, 2 * count if high > low else 1), frequencies)
     # The least directions hang on the last digits: sines and cosines, not products of them.

@@ -24,9 +24,9 @@ ATOM = "Quantiles with an atom"
 KERNELS = {
     "RBF": RBF(0.7),
     "narrow RBF": RBF(20.0),
-    "Laplacian": Laplacian(1.0),
+    "Laplacian": Laplacian(1.25),
+    "Matern 1/2": Matern(0.5, 0.8),  # the same, whose features are taken over
     "narrow Laplacian": Laplacian(20.0),
-    "Matern 1/2": Matern(0.5, 0.8),
     "Matern 3/2": Matern(1.5, 0.8),
     "Matern 5/2": Matern(2.5, 0.8),
     "linear": Linear(),
@@ -71,6 +71,7 @@ def rule_of(name, row, nodes=None):
     return by_quantiles(LAWS[name], row) if nodes is None else by_density(LAWS[name], row, np.array(nodes))
 
 
+@cache
 def inner_products(name, title, *, placed=False):
     """<D_i, D_j> by the definition, for rows 0, 1, 0, 1, 0 of the law; of targets that are placed in their cells."""
     law, kernel = LAWS[name][:2], KERNELS[title]
