@@ -249,10 +249,10 @@ def mean_over(values: Array, weights: Array | None) -> float:
 def root_and_square_means(
     squares_of: Callable[[Array], Array], drawn: Array, points: int, weights: Array | None
 ) -> tuple[Array, Array]:
-    """Means of the roots of ``squares_of`` each draw, (points,), and of themselves, (B,) each; some draws at once."""
+    """Means of the roots of ``squares_of`` draws, (b, points) of (b, k, c), and of themselves, (B,) each."""
     roots, means = np.empty(len(drawn)), np.empty(len(drawn))
-    for rows in row_slices(len(drawn), _SQUARES_TOGETHER / points):
-        squares = np.stack([squares_of(one) for one in drawn[rows]])
+    for rows in row_slices(len(drawn), _SQUARES_TOGETHER / max(points * drawn.shape[2], 1)):
+        squares = squares_of(drawn[rows])
         for found, values in ((roots, np.sqrt(squares)), (means, squares)):
             found[rows] = np.mean(values, axis=1) if weights is None else np.average(values, axis=1, weights=weights)
     return roots, means

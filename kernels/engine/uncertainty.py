@@ -375,7 +375,7 @@ def means_under_signs(
     def squares_of(coefficients: Array) -> Array:
         values = synthesis @ coefficients
         values += signal_kept
-        return np.asarray(np.einsum("ij,ij->i", values, values) + around)
+        return np.asarray(np.einsum("bij,bij->bi", values, values) + around)
 
     means, squares = root_and_square_means(squares_of, drawn, len(synthesis), weights)
     return means, squares, of_noise / len(observed), kept
