@@ -71,6 +71,7 @@ class PlannedVersion:
         samples: draws a row that stand for the version's distribution; None for exact kernel means.
         repeat: number of the repeat of such draws.
         step: of the cells in which its targets are judged, see ``pit.cell_step``.
+        first: errors of a first block that is one tile, which passes of this process do not make again.
     """
 
     name: str
@@ -84,6 +85,7 @@ class PlannedVersion:
     samples: int | None = None
     repeat: int = 0
     step: float | None = None
+    first: list[TargetErrors] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def label(self) -> str:
