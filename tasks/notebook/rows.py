@@ -138,9 +138,10 @@ def named(predicted: Any, rows: int) -> dict[str, Any]:
 
 def _is_output(given: Mapping[Any, Any], rows: int) -> bool:
     """Whether a mapping holds the columns of one prediction, such as mean and std, rather than several predictions."""
-    columns = (np.ndarray, pd.Series, list)
-    if not all(isinstance(value, columns) and len(value) == rows for value in given.values()):
-        return False
+    for value in given.values():
+        is_column = hasattr(value, "__array__") or isinstance(value, (list, tuple))
+        if not is_column or len(value) != rows:
+            return False
     try:
         read_output(given, rows)
     except UnreadableOutputError:
@@ -149,6 +150,8 @@ def _is_output(given: Mapping[Any, Any], rows: int) -> bool:
 
 
 def _is_model(predicted: Any) -> bool:
+    if isinstance(predicted, type):
+        raise InvalidInputError(f"predicted: {predicted.__name__} is a class; give a fitted model, an object of it")
     if isinstance(predicted, Distribution) or "RegressionDistn" in kinds(predicted):  # NGBoost's have a predict, too
         return False
     return any(callable(getattr(predicted, name, None)) for name in ("predict", "predict_proba", "pred_dist"))

@@ -17,7 +17,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.data.settings import SampleDesign, SplitSettings
 from congruence.tasks.encoders.loading import FeatureEncoder, Moments, statistics
 from congruence.tasks.notebook.rows import MemoryRows, MemorySplit
-from congruence.tasks.readers.base import quoted
+from congruence.tasks.readers.base import on_host, quoted
 from congruence.tasks.scores.metrics.registry import is_taken
 from congruence.tasks.scores.points import MOST_VALUES
 from congruence.tasks.settings.sections import EncoderSettings
@@ -81,7 +81,10 @@ def rows_of(given: Given) -> MemoryRows:
         matrix, used = given.embeddings, [str(name) for name in features]
         columns = [f"embedding[{place}]" for place in range(matrix.shape[1])]
     else:
-        near = [str(name) for name in ([given.inputs] if isinstance(given.inputs, str) else given.inputs or features)]
+        asked = features if given.inputs is None else given.inputs
+        near = [str(name) for name in ([asked] if isinstance(asked, str) else asked)]
+        if not near:
+            raise InvalidInputError("inputs: names no column of X; leave it out to take all that can say what is near")
         for name in near:
             _column(name, features, "inputs")
         matrix, used, columns = _numbers(features[near], notes)
@@ -118,8 +121,8 @@ def rows_of(given: Given) -> MemoryRows:
     roles: dict[str, Any] = {role: role for role, values in vars(design).items() if values is not None}
     roles |= {role: name for name, role in taken.items() if role != "y"}
     settings = SplitSettings(
-        name=given.name, uri="memory", input=used, input_kind="features", target=names, slices=list(slices),
-        model_inputs=[str(name) for name in features], **roles,
+        name=str(given.name) or "test", uri="memory", input=used, input_kind="features", target=names,
+        slices=list(slices), model_inputs=[str(name) for name in features], **roles,
     )  # fmt: skip
     x = matrix[valid]
     if given.embeddings is None:
@@ -134,6 +137,8 @@ def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
         X = X.to_pandas()
     if isinstance(X, pd.Series):
         X = X.to_frame()
+    elif isinstance(X, Mapping) or (isinstance(X, list) and X and isinstance(X[0], Mapping)):
+        X = pd.DataFrame(X)
     if isinstance(X, pd.DataFrame):
         names = [str(name) for name in X.columns]
         twice = next((name for name in names if names.count(name) > 1), None)
@@ -143,11 +148,12 @@ def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
     elif hasattr(X, "toarray"):
         raise InvalidInputError("X: is a sparse matrix; give X.toarray(), or the columns that say which rows are near")
     else:
-        X = _unmasked(X)
+        kind, X = type(X).__name__, _unmasked(X)
         if X.ndim == 1:
             X = X[:, None]
         if X.ndim != 2:
-            raise InvalidInputError(f"X: has shape {X.shape}, expected a frame or a matrix (n, d); flatten each row")
+            found, remedy = (f"has shape {X.shape}", "; flatten each row") if X.ndim else (f"is a {kind}", "")
+            raise InvalidInputError(f"X: {found}, expected a frame or a matrix (n, d){remedy}")
         frame = pd.DataFrame(X, columns=[f"x{place}" for place in range(X.shape[1])]).infer_objects()
     if frame.empty:
         raise InvalidInputError(f"X: has shape {frame.shape} and holds no values; give at least two rows and a column")
@@ -155,9 +161,9 @@ def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
 
 
 def _unmasked(values: Any) -> Array:
-    """An array; what is masked is missing."""
+    """An array in host memory; what is masked is missing."""
     is_masked = isinstance(values, np.ma.MaskedArray)
-    return np.asarray(np.ma.filled(values.astype(np.float64), np.nan) if is_masked else values)
+    return np.asarray(np.ma.filled(values.astype(np.float64), np.nan) if is_masked else on_host(values))
 
 
 def _column(values: Any, frame: pd.DataFrame, what: str, index: pd.Index | None = None) -> pd.Series[Any]:
@@ -170,7 +176,7 @@ def _column(values: Any, frame: pd.DataFrame, what: str, index: pd.Index | None 
         if values not in frame:
             raise InvalidInputError(f"{what}: X has no column {values!r}; it has {quoted(frame.columns)}")
         return frame[values]
-    found = values if isinstance(values, pd.Series) else pd.Series(np.asarray(values, dtype=None).reshape(-1))
+    found = values if isinstance(values, pd.Series) else pd.Series(np.asarray(on_host(values)).reshape(-1))
     if len(found) != len(frame):
         raise InvalidInputError(f"{what}: has {len(found)} rows, but X has {len(frame)}; they must match row by row")
     if isinstance(values, pd.Series) and index is not None:
@@ -223,6 +229,7 @@ def _targets(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> tuple[
         else:
             columns = [_column(found, frame, "y", index)]
             names = [given.target_name or str(getattr(found, "name", None) or "y")]
+    names = [str(name) for name in names]
     for place, (column, name) in enumerate(zip(columns, names, strict=True)):
         if name in frame and name not in taken:
             if np.array_equal(frame[name].to_numpy(), column.to_numpy()):
@@ -238,11 +245,11 @@ def _as_numbers(column: pd.Series[Any], what: str) -> Array:
     Raises:
         InvalidInputError: a value that is no number, by its row.
     """
-    if pd.api.types.is_numeric_dtype(column):
+    if _is_number(column):
         return np.asarray(column.to_numpy(float, na_value=np.nan), dtype=np.float64)
     found = pd.to_numeric(column, errors="coerce")
     wrong = (found.isna() & column.notna()).to_numpy()
-    if wrong.any() or column.dtype.kind in "mM":
+    if wrong.any() or column.dtype.kind in "mMc":
         row = int(np.argmax(wrong))
         raise InvalidInputError(f"{what}: row {row} is {column.iloc[row]!r}, expected a number; convert the column")
     return np.asarray(found, dtype=np.float64)
@@ -307,6 +314,8 @@ def _slices(asked: Any, frame: pd.DataFrame, index: pd.Index | None, targets: Ar
         asked = [asked]
     elif not isinstance(asked, (pd.Series, pd.DataFrame)) and hasattr(asked, "to_pandas"):
         asked = asked.to_pandas()
+    if isinstance(asked, np.ndarray):
+        asked = pd.Series(asked)
     if isinstance(asked, pd.Series):
         asked = asked.to_frame(asked.name or "slice")
     if isinstance(asked, pd.DataFrame):
@@ -324,7 +333,9 @@ def _slices(asked: Any, frame: pd.DataFrame, index: pd.Index | None, targets: Ar
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
-    return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column))
+    """Whether a column holds real numbers or truth values."""
+    is_number = pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)
+    return bool(is_number) and column.dtype.kind != "c"
 
 
 def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str], list[str]]:
@@ -366,9 +377,10 @@ def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str]
     if mixed:
         notes.append(f"{'; '.join(mixed)}: convert the column, which says nothing of which rows are near as it is.")
     if not parts:
+        holds = f"{quoted(features.columns)} {'holds' if features.shape[1] == 1 else 'hold'}"
         raise InvalidInputError(
-            f"X: no column says which rows are near; {quoted(features.columns)} hold dates, or more than {MOST_VALUES} "
-            "words each; add columns of numbers"
+            f"X: no column says which rows are near; {holds} dates, or more than {MOST_VALUES} words each; add columns "
+            "of numbers"
         )
     return np.concatenate(parts, axis=1), used, own
 
@@ -414,7 +426,7 @@ def _left_out(
         if given.missing == "leave_out" and np.isnan(matrix[goals.all(axis=1)]).any():
             remedy += ", or, where the model takes missing values itself, give missing='mean' (or 'indicator')"
         raise InvalidInputError(
-            f"X, y: {len(found)} of {len(matrix)} rows cannot be used, more than {MOST_INVALID:.0%}: "
+            f"X, y: {len(found)} of {len(matrix)} rows cannot be used, more than {100 * MOST_INVALID:g} %: "
             f"{_first(found)}; {remedy}"
         )
     return found

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from databases import mlflow_at, mlflow_database
 from scipy import stats
 
@@ -341,6 +342,19 @@ def test_long_numbers_of_groups_are_told_apart() -> None:
     assert len(np.unique(rows.design().groups)) == 30
 
 
+def test_what_holds_rows_is_read_whatever_holds_them() -> None:
+    """Tensors that require grad ended with torch's own error, a mapping of tensors was called a point forecast."""
+    frame = table(120)
+    expected = congruence.evaluate(frame[["a", "b"]], frame["y"], (frame["a"], frame["weight"]), **FEW)
+    tensor = {name: torch.tensor(frame[name], requires_grad=True) for name in ("a", "b", "y", "weight")}
+    stated = {"mean": tensor["a"], "std": tensor["weight"]}
+    for X in (torch.stack([tensor["a"], tensor["b"]], dim=1), {"a": frame["a"], "b": frame["b"]},
+              frame[["a", "b"]].to_dict("records")):  # fmt: skip
+        found = congruence.evaluate(X, tensor["y"], stated, target_name=3, slices=frame["place"].to_numpy(), **FEW)
+        assert found.metrics["crps_mean"].value == expected.metrics["crps_mean"].value
+    assert rows_of(Given(frame, "y", inputs=frame.columns[:2])).split.settings.input_columns == ["a", "b"]
+
+
 def test_masked_targets_are_missing_ones() -> None:
     frame = table(120)
     y = np.ma.masked_array(frame["y"], mask=frame.index == 7)
@@ -372,7 +386,7 @@ def test_of_scores_those_are_shown_that_say_something() -> None:
 def test_missing_values_are_left_out_or_stay_and_a_model_is_asked_for_the_rows_that_are_left() -> None:
     frame = table(120)
     frame.loc[[3, 50], "b"] = np.nan
-    refused = r"2 of 120 rows cannot be used, more than 1%: row 3: feature 'b' is missing.*missing='mean'"
+    refused = r"2 of 120 rows cannot be used, more than 1 %: row 3: feature 'b' is missing.*missing='mean'"
     with pytest.raises(InvalidInputError, match=refused):
         rows_of(Given(frame[["a", "b"]], frame["y"]))
     rows = rows_of(Given(frame[["a", "b"]], frame["y"], missing="indicator"))
@@ -445,6 +459,10 @@ REFUSED = [
     ({"slices": lambda f: {"place": f["place"][::-1]}}, f"slices: 'place': {TURNED}"),
     ({"slices": lambda f: {"level": f["y"]}}, "slices: 'level' is the target; name another"),
     ({"X": lambda f: f[["a", "b"]].assign(a=1.0, b=2)}, "X: 'a', 'b': each has one value in all rows"),
+    ({"y": lambda f: f["y"].to_numpy() + 1j}, "y: column 'y': row 0 is .*j., expected a number"),
+    ({"X": lambda f: f.iterrows()}, "X: is a generator, expected a frame or a matrix"),
+    ({"inputs": lambda f: []}, "inputs: names no column of X"),
+    ({"predicted": lambda f: Normal}, "predicted: Normal is a class; give a fitted model"),
     ({"y": lambda f: (f["a"], 1.0), "predicted": lambda f: f["y"]},
      r"y: a tuple of parts .* the order is \(X, y, predicted\)"),
 ]  # fmt: skip
