@@ -10,8 +10,9 @@ from typing import Literal
 import pyarrow as pa
 
 from congruence.tasks.data.columns import design_problem, design_type_problem, first_of_no_number
-from congruence.tasks.data.locations import is_text
+from congruence.tasks.data.locations import is_list, is_text
 from congruence.tasks.data.sources import REFERENCE
+from congruence.tasks.readers.columns import called_as_moment
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import is_taken
 
@@ -30,6 +31,11 @@ _PREDICTED = re.compile(
     re.IGNORECASE,
 )
 """Names of columns that hold what some model predicted: of one that nobody named they are no inputs."""
+_DRAWS = re.compile(
+    r"(.*[_ -])?(draw|sample|member|simulation|ensemble|realization|pred|prediction|forecast)s?|y_?(hat|pred)",
+    re.IGNORECASE,
+)
+"""Names of columns of lists that hold draws of the target."""
 _OF_MODELS = re.compile(r"models?[_ -]?\d+", re.IGNORECASE)  # whole numbers there may say which model of a car it is
 _COUNTERS = ("index", "level_0", "unnamed: 0", "row", "rownames", "row_names", "row_number", "...1")
 """What pandas and R call the numbers of rows that they write beside them."""
@@ -88,6 +94,8 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     counters = [name for name in rest if name not in asked and _counts_rows(name, first.column(name))]
     rest = [name for name in rest if name not in counters]
     predicted = [name for name in rest if name not in asked and _is_predicted(first.schema.field(name))]
+    if predicted:  # beside the ends of an interval, "median" is no input either
+        predicted += [name for name in rest if name not in (*asked, *predicted) and called_as_moment(name)]
     rest = [name for name in rest if name not in predicted]
     images = [name for name in rest if _holds_images(first.column(name))]
     numbers = [name for name in (asked or rest) if name in rest and _holds_numbers(first.schema.field(name).type)]
@@ -161,9 +169,14 @@ def _key(first: pa.Table, taken: set[str]) -> str | None:
     return None
 
 
+def holds_draws(column: pa.Field) -> bool:
+    """Whether a column holds lists of numbers, and is called as draws or as a prediction."""
+    return is_list(column.type) and _holds_numbers(column.type) and _DRAWS.fullmatch(column.name) is not None
+
+
 def _is_predicted(column: pa.Field) -> bool:
     numbered = _OF_MODELS.fullmatch(column.name) is not None and pa.types.is_floating(column.type)
-    return numbered or _PREDICTED.fullmatch(column.name) is not None
+    return numbered or _PREDICTED.fullmatch(column.name) is not None or holds_draws(column)
 
 
 def _counts_rows(name: str, column: pa.ChunkedArray) -> bool:
@@ -174,7 +187,7 @@ def _counts_rows(name: str, column: pa.ChunkedArray) -> bool:
 
 
 def _holds_numbers(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         return _holds_numbers(kind.value_type)
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 

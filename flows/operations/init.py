@@ -20,10 +20,12 @@ from congruence.flows.operations.columns import (
     ModelFacts,
     Roles,
     columns_roles,
+    holds_draws,
     is_time,
     may_name_rows,
 )
 from congruence.tasks.contract.reading import columns_of_predictions
+from congruence.tasks.data.locations import is_number
 from congruence.tasks.data.sources import first_rows
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.columns import called_as_moment, is_variance, told_by
@@ -60,7 +62,7 @@ def write_evaluation(
     first = first_rows(data, SEEN_ROWS)
     if first.num_rows == 0:
         raise SettingsError(f"{data}: holds no rows; give at least one")
-    predicted = [] if model else columns_of_predictions([str(name) for name in first.column_names])
+    predicted = [] if model else _predicted(first)
     if predicted or (targets is not None and not model):
         text = _of_stored(first, predicted, data, output, target, targets)
     else:
@@ -70,6 +72,12 @@ def write_evaluation(
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
     return text
+
+
+def _predicted(first: pa.Table) -> list[str]:
+    """The columns that hold predictions, as far as names tell: else the one column of draws in lists."""
+    lists = [each.name for each in first.schema if holds_draws(each)]
+    return columns_of_predictions([str(name) for name in first.column_names]) or lists * (len(lists) == 1)
 
 
 def _of_models(first: pa.Table, data: str, output: Path, model: str | Sequence[str] | None, target: str | None) -> str:
@@ -183,11 +191,12 @@ def _of_stored(
         )
     rest = first.drop_columns(predicted)
     version = next((name for wanted in _VERSIONS for name in rest.column_names if name.lower() == wanted), None)
-    time = next((name for name in rest.column_names if is_time(name, rest.column(name))), None)
+    moments = [each.name for each in rest.schema if not is_number(each.type)]
+    time = next((name for name in moments if is_time(name, rest.column(name))), None)
     outcomes = None if targets is None else first_rows(targets, SEEN_ROWS)
     key = _stored_key(rest, version, outcomes)
-    moments = [name for name in rest.column_names if called_as_moment(name) and name != target]
-    rest = rest.drop_columns([*(name for name in (version, time, key) if name is not None), *moments])
+    more = [name for name in rest.column_names if called_as_moment(name) and name != target]
+    rest = rest.drop_columns([*(name for name in (version, time, key) if name is not None), *more])
     said = None
     if outcomes is None:
         roles = columns_roles(rest, target)
@@ -200,18 +209,24 @@ def _of_stored(
         joined, label = _outcome(outcomes, key, target)
         roles = columns_roles(rest.append_column(label, pa.nulls(len(rest), pa.float64())), label)
         said = {"uri": relative_address(str(targets), output), "key": joined, "target": label}
-    roles = replace(roles, predicted=[*moments, *roles.predicted])
+    # Rows that were asked for one after the other may be alike.
+    design = roles.design if time is None else {**roles.design, "time": time}
+    roles = replace(roles, predicted=[*more, *roles.predicted], design=design)
     found = {"key": key, "version": version, "time": time, "targets": said, "predicted": predicted, "roles": roles}
-    family, *_ = told_by(list(predicted))
+    family = told_by(list(predicted))[0] or "lists"
     data = relative_address(data, output)
     return _filled("stored.yaml", data=data, **found, family=family, variance=is_variance(predicted[-1]))
 
 
 def _stored_key(rest: pa.Table, version: str | None, outcomes: pa.Table | None) -> str | None:
-    """The column that names a row: first one that the outcomes have, too, or the only one, where its values differ."""
+    """The column that names a row: first one that the outcomes have, too, or the only one, where its values differ.
+
+    Without outcomes one that no version has twice: others, of which many rows are, such as a customer, name groups.
+    """
     named = [field.name for field in rest.schema if may_name_rows(field) and field.name != version]
     if outcomes is None:
-        return next(iter(named), None)
+        beside = [] if version is None else [version]
+        return next((name for name in named if len(rest.group_by([name, *beside]).aggregate([])) == len(rest)), None)
     others = [name for name in rest.column_names if name in outcomes.column_names and name != version]
     shared = [name for name in named if name in others]
     if not shared and len(others) == 1 and len(outcomes.column(others[0]).unique()) == len(outcomes):
@@ -222,7 +237,7 @@ def _stored_key(rest: pa.Table, version: str | None, outcomes: pa.Table | None) 
 def _outcome(outcomes: pa.Table, key: str, target: str | None) -> tuple[str, str]:
     """The key and the target of a table of outcomes."""
     names = [str(name) for name in outcomes.column_names]
-    joined = key if key in names else _stored_key(outcomes, None, None)
+    joined = key if key in names else next((each.name for each in outcomes.schema if may_name_rows(each)), None)
     numbers = [
         each.name
         for each in outcomes.schema

@@ -325,11 +325,14 @@ def batches_of(
 
 
 def _key_numbers(column: Any, name: str, path: str, start: int) -> npt.NDArray[np.uint64]:
-    """Numbers that stand for keys: equal where their texts are."""
+    """Numbers that stand for keys: equal where their texts are; a whole number that is a float is the number."""
     if column.null_count:
         row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise SplitError(f"{path}, row {row}: column {name!r} (key) is missing; every row needs a key")
-    return hashed_keys(column.to_numpy(zero_copy_only=False).astype(object))
+    keys = column.to_numpy(zero_copy_only=False).astype(object)
+    if pa.types.is_floating(column.type):  # as pandas writes whole numbers once one was missing
+        keys = np.array([int(key) if float(key).is_integer() else key for key in keys], dtype=object)
+    return hashed_keys(keys)
 
 
 def _coded(column: Any, names: dict[str, int]) -> npt.NDArray[np.int64]:

@@ -10,6 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from congruence.flows.operations.columns import ModelFacts, columns_roles
@@ -256,10 +257,38 @@ def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Pat
     assert said.targets.uri == str(outcomes)
     (split,) = settings.splits
     assert (split.input, split.slices, split.target) == (["rooms", "area"], ["city"], "price")
+    assert (split.time, split.groups) == ("scored_at", None)  # rows asked for one after the other may be alike
     assert opened(settings).models == ["stored:v1"]
     levels = frame(**{"q0.1": 0.0, "q0.5": 1.0, "q0.9": 2.0})
     output = written(tmp_path, levels, target="price", overwrite=True)
     assert "# q0.1, q0.5, q0.9 are read as quantiles" in output.read_text()
+
+
+def test_what_many_rows_of_a_version_are_of_is_a_group_and_no_key(tmp_path: Path) -> None:
+    """As a key it left one row of each customer; as a group it was left out of the file."""
+    table = frame(mu=1.0, sigma=0.5, version=np.arange(ROWS) % 2).drop(columns="id")
+    table["customer_id"], table["timestamp"] = np.arange(ROWS) // 4, np.arange(ROWS)
+    settings = load_settings(written(tmp_path, table, target="price"))
+    (split,), said = settings.splits, settings.predictions
+    assert said is not None
+    assert (said.key, said.time, split.groups, split.time) == (None, None, "customer_id", "timestamp")
+    table["customer_id"] = np.arange(ROWS) // 2  # once in each version
+    said = load_settings(written(tmp_path, table, target="price", overwrite=True)).predictions
+    assert said is not None
+    assert said.key == "customer_id"
+
+
+def test_draws_in_a_column_of_lists_are_stored_predictions(tmp_path: Path) -> None:
+    """They were given to the encoder as features."""
+    drawn = np.random.default_rng(0).normal(size=(ROWS, 5))
+    for kind in (pa.list_(pa.float64()), pa.large_list(pa.float32())):
+        table = pa.Table.from_pandas(frame()).append_column("samples", pa.array(list(drawn), kind))
+        pq.write_table(table, tmp_path / "lists.parquet")
+        settings = load_settings(written_of(tmp_path / "lists.parquet", target="price", overwrite=True))
+        assert settings.splits[0].input == ["rooms", "area"]
+        assert settings.predictions is not None
+        read = read_distribution(table.select(["samples"]).to_pandas(), settings.predictions.read_by, ROWS)
+        np.testing.assert_allclose(read.draws, drawn, rtol=1e-6)
 
 
 def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> None:
@@ -334,12 +363,12 @@ def test_columns_called_as_predictions_are_no_inputs_unless_a_model_asks_for_the
     output = written(tmp_path, beside, target="price")
     assert load_settings(output).splits[0].input == ["rooms", "area", "model_1"]
     assert "; not mean, std, model_0, called as predictions" in output.read_text()
-    data = frame(y_hat=1.0, lower=0.0, pred_price=2.0, upper=3.0, lower_floor=1.0)
+    data = frame(y_hat=1.0, lower=0.0, pred_price=2.0, median=2.0, upper=3.0, lower_floor=1.0)
     output = written(tmp_path, data, target="price", overwrite=True)
     assert load_settings(output).splits[0].input == ["rooms", "area", "lower_floor"]
-    assert "; not y_hat, lower, pred_price, upper, called as predictions: to judge these" in output.read_text()
+    assert "; not y_hat, lower, pred_price, upper, median, called as predictions: to judge these" in output.read_text()
     asked = columns_roles(pa.Table.from_pandas(data), "price", ModelFacts("m", inputs=("area", "y_hat")))
-    assert (asked.input, asked.predicted) == (["area", "y_hat"], ["lower", "pred_price", "upper"])
+    assert (asked.input, asked.predicted) == (["area", "y_hat"], ["lower", "pred_price", "upper", "median"])
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "index", "rownames"])

@@ -89,6 +89,8 @@ def test_versions_of_the_same_keys_are_one_split_with_the_predictions_of_both(tm
 def test_keys_that_are_numbers_here_and_texts_there_are_joined_and_others_are_told(tmp_path: Path) -> None:
     texts = ROWS | {"k": ["1", "2", "3", "4"]}
     assert table(tmp_path, texts, {"id": [4, 1], "y": [4.0, 1.0]}).labelled.tolist() == [True, False, False, True]
+    floats = table(tmp_path, ROWS, {"id": [2.0, 1.0], "y": [1.0, 4.0]})  # as pandas writes them beside a missing one
+    assert floats.labels[:2, 0].tolist() == [4.0, 1.0]
     with pytest.raises(SplitError, match=r"none of its 1 keys \(id, for example '7'\) is a key of the predictions"):
         table(tmp_path, ROWS, {"id": [7], "y": [1.0]})
     with pytest.raises(SplitError, match=r"b.parquet, row 1: column 'k' \(key\) is missing"):
