@@ -209,9 +209,7 @@ def _of_stored(
         joined, label = _outcome(outcomes, key, target)
         roles = columns_roles(rest.append_column(label, pa.nulls(len(rest), pa.float64())), label)
         said = {"uri": relative_address(str(targets), output), "key": joined, "target": label}
-    # Rows that were asked for one after the other may be alike.
-    design = roles.design if time is None else {**roles.design, "time": time}
-    roles = replace(roles, predicted=[*more, *roles.predicted], design=design)
+    roles = replace(roles, predicted=[*more, *roles.predicted])
     found = {"key": key, "version": version, "time": time, "targets": said, "predicted": predicted, "roles": roles}
     family = told_by(list(predicted))[0] or "lists"
     data = relative_address(data, output)
