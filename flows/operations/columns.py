@@ -92,7 +92,9 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     named = [column for role, column in design.items() if role != "exposure"]  # which is an input of the law as well
     rest = [name for name in first.column_names if name not in (chosen, key, *named)]
     counters = [name for name in rest if name not in asked and _counts_rows(name, first.column(name))]
-    rest = [name for name in rest if name not in counters]
+    # What is called as a target, too, is known no earlier than the target.
+    labels = [name for name in rest if name not in asked and name.lower() in TARGET_NAMES]
+    rest = [name for name in rest if name not in (*counters, *labels)]
     predicted = [name for name in rest if name not in asked and _is_predicted(first.schema.field(name))]
     if predicted:  # beside the ends of an interval, "median" is no input either
         predicted += [name for name in rest if name not in (*asked, *predicted) and called_as_moment(name)]
@@ -118,7 +120,7 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     shown, more = slices[:MOST_SLICES], slices[MOST_SLICES:]
     # A counter without a name, as ``to_csv`` writes it, is not missed; moments or names may be.
     missed = [name for name in counters if name or not _holds_numbers(first.schema.field(name).type)]
-    unused = [name for name in [*missed, *rest] if name not in {*read, *slices, *asked}]
+    unused = [name for name in [*missed, *labels, *rest] if name not in {*read, *slices, *asked}]
     return Roles(chosen, kind, given, model_inputs, key, shown, more, unused, predicted, design)  # type: ignore[arg-type]
 
 

@@ -75,9 +75,11 @@ def write_evaluation(
 
 
 def _predicted(first: pa.Table) -> list[str]:
-    """The columns that hold predictions, as far as names tell: else the one column of draws in lists."""
+    """The columns of predictions, as far as names tell: else the one column of draws in lists, or loc and scale."""
+    names = [str(name) for name in first.column_names]
     lists = [each.name for each in first.schema if holds_draws(each)]
-    return columns_of_predictions([str(name) for name in first.column_names]) or lists * (len(lists) == 1)
+    ours = [name for name in ("loc", "scale") if name in names]
+    return columns_of_predictions(names) or lists * (len(lists) == 1) or ours * (len(ours) == 2)
 
 
 def _of_models(first: pa.Table, data: str, output: Path, model: str | Sequence[str] | None, target: str | None) -> str:
@@ -211,7 +213,7 @@ def _of_stored(
         said = {"uri": relative_address(str(targets), output), "key": joined, "target": label}
     roles = replace(roles, predicted=[*more, *roles.predicted])
     found = {"key": key, "version": version, "time": time, "targets": said, "predicted": predicted, "roles": roles}
-    family = told_by(list(predicted))[0] or "lists"
+    family = told_by(list(predicted))[0] or ("lists" if len(predicted) == 1 else "normal")
     data = relative_address(data, output)
     return _filled("stored.yaml", data=data, **found, family=family, variance=is_variance(predicted[-1]))
 

@@ -153,8 +153,17 @@ class Location:
         """The file, or the folder's or glob's files that end in one of ``suffixes``, sorted by path.
 
         Hidden files and those that begin with an underscore are markers of other programs and do not count.
-        Raises SplitError where nothing lies.
+        Raises SplitError where nothing lies, or where a network or a store does not answer.
         """
+        try:
+            return self._files(suffixes)
+        except Exception as error:  # what file systems raise has no class in common
+            if self.is_local or isinstance(error, SplitError):
+                raise
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise SplitError(f"{self.uri}: is not reached ({said}); check the address and storage_options") from error
+
+    def _files(self, suffixes: Sequence[str]) -> list[str]:
         if not self.is_local:
             self.filesystem.invalidate_cache()  # files are known by their state, so that must not be one of before
         if self.is_glob:

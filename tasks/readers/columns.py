@@ -28,7 +28,9 @@ _PERCENT = re.compile(
     r"(?:(?:q|quantile|p|percentile|perc|pct)[_ -]?(\d{1,3}(?:\.\d+)?)|(\d{1,2}(?:\.\d+)?)%)", re.IGNORECASE
 )
 _NUMBER = re.compile(r"\d{1,2}(?:\.\d+)?")
-_SAYS_SO = re.compile(r"(?:y[_ ]?)?(?:pred(?:icted|ictions?)?|hat|forecasts?)[_ .-]+(?=\S)", re.IGNORECASE)
+_SAYS_SO = re.compile(
+    r"(?:y[_ ]?)?(?:pred(?:icted|ictions?)?|hat|forecasts?)[_ .-]+(?=\S)|y_(?=(?:q|p|quantile)_?\d)", re.IGNORECASE
+)
 _LEAST_OF_PERCENTS = 50.0
 """q1, q2, q3 may be quartiles, or only numbered: of percents, one at least is from the upper half."""
 _DRAWS = re.compile(
@@ -42,8 +44,12 @@ _VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
 
 
 def _plain(name: Any) -> str:
-    """A name without what says that it is of a prediction, and levels as Python writes them: 10% of "pred_10 %"."""
-    return re.sub(r"(?<=\d),(?=\d)", ".", _SAYS_SO.sub("", str(name).strip(), count=1)).replace(" %", "%")
+    """A name without what says that it is of a prediction, and levels as Python writes them: 10% of "pred_10 %".
+
+    A level may have a comma or, where columns take no point, a low line: 0.1 of "q0,1" and "quantile_0_1".
+    """
+    plain = _SAYS_SO.sub("", str(name).strip(), count=1).replace(" %", "%")
+    return re.sub(r"(?<=\d),(?=\d)|(?<=\D0)_(?=\d)", ".", plain)
 
 
 class ColumnsReader(Reader):

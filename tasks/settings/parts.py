@@ -74,12 +74,13 @@ def read_keys(path: Path, source: str, kind: str, keys: str, *, where_it_is_data
         where_it_is_data: what to do about a file that is no text.
 
     Raises:
-        SettingsError: unreadable, not YAML, or without keys.
+        SettingsError: unreadable, not YAML, without keys, or a key that stands there twice.
     """
     import yaml  # a report in a notebook has settings of its own and reads no file
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
     except IsADirectoryError as error:
         raise SettingsError(f"{source}: is a folder; give the path of {kind} file") from error
     except OSError as error:
@@ -92,7 +93,21 @@ def read_keys(path: Path, source: str, kind: str, keys: str, *, where_it_is_data
     if not isinstance(content, dict):
         found = "it is empty" if content is None else f"found {type(content).__name__}"
         raise SettingsError(f"{source}: expected keys such as {keys}, {found}")
+    _require_keys_once(yaml.compose(text, yaml.SafeLoader), source)
     return content
+
+
+def _require_keys_once(node: Any, source: str) -> None:
+    """Raise SettingsError where a mapping of YAML has a key twice, of which YAML takes the last."""
+    seen = set()
+    for part in node.value if node.id != "scalar" else ():
+        if node.id == "mapping":
+            key, part = part
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise SettingsError(f"{source}, line {line}: {key.value}: stands there twice; keep one of them")
+            seen.add(key.value)
+        _require_keys_once(part, source)
 
 
 def checked(model: type[Model], content: Mapping[str, Any], source: str) -> Model:
@@ -108,10 +123,11 @@ def checked(model: type[Model], content: Mapping[str, Any], source: str) -> Mode
         for item in error.errors():
             item["loc"] = tuple(part for part in item["loc"] if not _KIND_TRIED.fullmatch(str(part)))
             problems.setdefault(".".join(map(str, item["loc"])), []).append(item)
-        lines = [
-            _described(model, source, items[-1] | {"msg": ", or ".join(item["msg"] for item in items)})
-            for items in problems.values()
-        ]
+        lines = []
+        for first, *more in problems.values():
+            if more:  # a key that may have several kinds of value
+                first |= {"type": "", "msg": ", or ".join(item["msg"] for item in (first, *more))}
+            lines.append(_described(model, source, first))
         raise SettingsError("\n".join(lines)) from error
 
 
@@ -131,6 +147,12 @@ def _described(model: type[BaseModel], source: str, problem: Any) -> str:
     if problem["type"] == "missing":
         return f"{source}: {place}: is missing; add it"
     given = problem.get("input")
+    if problem["type"] == "list_type":
+        is_one = isinstance(given, (str, int, float))
+        remedy = f"write [{given}]" if is_one else "begin each of its entries with a dash"
+        return f"{source}: {place}: expected a list; {remedy}"
+    if problem["type"] == "model_type":
+        return f"{source}: {place}: is {given!r}, expected keys: {', '.join(_keys_at(model, problem['loc']))}"
     shown = "" if isinstance(given, (dict, list)) or problem["type"] == "value_error" else f" (found {given!r})"
     where = f"{source}: {place}" if place else source
     return f"{where}: {message[:1].lower()}{message[1:]}{shown}"

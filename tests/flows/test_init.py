@@ -56,6 +56,9 @@ def test_the_file_is_read_as_it_was_meant(tmp_path: Path) -> None:
     assert (split.target, split.input, split.input_kind) == ("price", ["rooms", "area"], "features")
     assert (split.key, split.slices) == ("id", ["city"])
     assert open_split(split).rows == ROWS
+    beside = written(tmp_path, frame(label=1.0, Actual=2.0), target="price", overwrite=True)
+    assert load_settings(beside).splits[0].input == ["rooms", "area"]  # what is called as a target is none
+    output = written(tmp_path, frame(reason=reasons), target="price", overwrite=True)
     assert "uri: rows.parquet" in output.read_text()
     assert output.read_text().count("#") > 10
 
@@ -320,6 +323,9 @@ def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> 
         (["pred_q10", "pred_median", "pred_q90"], "quantiles"),
         (["10 %", "50 %", "90 %"], "quantiles"),
         (["q0,1", "q0,9"], "quantiles"),
+        (["quantile_0_05", "quantile_0_5", "quantile_0_95"], "quantiles"),
+        (["y_q10", "y_q90"], "quantiles"),
+        (["loc", "scale"], "normal"),
         (["ens_0", "ens_1", "ens_2"], "samples"),
         (["predicted mean", "predicted variance"], "normal"),
     ],

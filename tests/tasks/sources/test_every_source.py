@@ -162,6 +162,12 @@ def test_a_missing_split_is_one_sentence(tmp_path: Path) -> None:
         open_split(SplitSettings(uri=str(tmp_path / "nowhere"), input="image", target="angle"))
 
 
+def test_a_server_that_does_not_answer_is_named() -> None:
+    """It ended with the traceback of a library."""
+    with pytest.raises(SplitError, match=r"^http://127.0.0.1:9/rows.csv: is not reached \(.*Cannot connect"):
+        first_rows("http://127.0.0.1:9/rows.csv", 1)
+
+
 def test_pickled_objects_in_arrays_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object), y=np.zeros(1))
     with pytest.raises(SplitError, match="holds Python objects, which are never unpickled"):
