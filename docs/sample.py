@@ -21,9 +21,8 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.data.split import open_split
 from congruence.tasks.digits.dataset import noise_scale, write_digits
 from congruence.tasks.encoders.loading import asking_encoder, warm_encoder
-from congruence.tasks.evaluate.embed import embed_each
+from congruence.tasks.evaluate.pieces import embed_each, rows_of, serve
 from congruence.tasks.evaluate.plan import encoder_protocol
-from congruence.tasks.evaluate.steps import rows_of, serve
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve

@@ -29,8 +29,7 @@ from congruence.flows.cli.options import explained, take_signals_back
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import DaskExecutor, Observer, dask_executor
-from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.evaluate.steps import Failures
+from congruence.tasks.evaluate.plan import Failures, Plan, VersionOutcome
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.runtime.files import in_use
 from congruence.tasks.runtime.lines import know, log_fields, use_json_lines

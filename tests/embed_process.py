@@ -13,7 +13,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import Encoder, InputKind
 from congruence.tasks.encoders.images import decode_image
-from congruence.tasks.evaluate.embed import embed_each
+from congruence.tasks.evaluate.pieces import embed_each
 from congruence.tasks.store.embeddings import EmbeddingStore
 
 

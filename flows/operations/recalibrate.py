@@ -27,9 +27,9 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.encoders.loading import warm_encoder
-from congruence.tasks.evaluate.evaluation import index
-from congruence.tasks.evaluate.plan import Plan, VersionOutcome, encoder_protocol, with_fitted_encoder
-from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
+from congruence.tasks.evaluate.evaluation import Steps, index
+from congruence.tasks.evaluate.pieces import rows_of
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome, encoder_protocol, require_none, with_fitted_encoder
 from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.reading import read_version

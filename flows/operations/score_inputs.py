@@ -31,8 +31,9 @@ from congruence.tasks.data.usable import (
 )
 from congruence.tasks.encoders.images import DECODING
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.plan import encoder_protocol, with_fitted_encoder
-from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
+from congruence.tasks.evaluate.evaluation import Steps
+from congruence.tasks.evaluate.pieces import rows_of
+from congruence.tasks.evaluate.plan import encoder_protocol, require_none, with_fitted_encoder
 from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.comparisons import log_reliability
 from congruence.tasks.mlflow.connection import use_tracking, with_retries

@@ -19,9 +19,8 @@ from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import require_pictures, split_of_rows
-from congruence.tasks.evaluate.evaluation import require_measurable, rows_left_out
+from congruence.tasks.evaluate.pieces import checked_version
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
-from congruence.tasks.evaluate.steps import checked_version
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.models.evaluated_rows import contract_rows
 from congruence.tasks.models.processes import warm_model
@@ -85,8 +84,9 @@ def validate(settings: EvaluationSettings) -> Validation:
     for part in plan.splits:
         split, missing = part.split, part.settings.encoder.missing
         result.splits[split.name] = result.splits.get(split.name, 0) + split.rows
-        said = require_measurable(split, settings.max_invalid, missing=missing)
-        result.notes.extend(_about_rows(split, said, rows_left_out(split, missing)))
+        said = split.require_measurable(settings.max_invalid, missing=missing)
+        left_out = sum(part.rows for part in split.facts.left_out(missing))
+        result.notes.extend(_about_rows(split, said, left_out))
         shown = require_pictures(split, settings.max_invalid, settings.encoder.max_pixels)
         result.notes.extend([] if shown is None else shown.splitlines())
         found = (CheckedVersion(item.label, split.name, item.status, item.error or "") for item in part.outcomes)

@@ -165,13 +165,13 @@ def image_folder(source: SplitSource) -> ImageFolder:
     return ImageFolder(named.filesystem, named.path, named.is_local, settings.max_input_bytes)
 
 
-def ingest_file(settings: SplitSettings, file: str, folder: str | Path) -> str:
-    """Ingest one of ``source_files``, unless that was done in its present state; returns the path of its part.
+def ingest_files(settings: SplitSettings, folder: str, files: Sequence[str]) -> list[str]:
+    """Ingest some of ``source_files``, unless that was done in their present state; returns the paths of their parts.
 
     ``folder`` is seen by all that share the work.
     """
     rows = SplitRows(settings, Path(folder))
-    return str(rows.part((file, rows.source.state(file))))
+    return [str(rows.part((file, rows.source.state(file)))) for file in files]
 
 
 def unseen(rows: int) -> AbstractContextManager[Callable[[int], object]]:  # noqa: ARG001

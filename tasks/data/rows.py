@@ -188,6 +188,16 @@ class RowFacts:
         present = Moments.of(rows) if lacking.any() else complete
         self.complete, self.present = _sum(self.complete, complete), _sum(self.present, present)
 
+    def left_out(self, missing: str = "leave_out") -> tuple[Lacking, Lacking]:
+        """The rows that are left out for their features, and those for their targets.
+
+        ``missing`` is what the encoder makes of a feature without a value (``EncoderSettings.missing``).
+        """
+        if missing != "leave_out":
+            return self.inputs, self.targets
+        first = sorted([*self.inputs.first, *self.missing.first])[:FIRST_ROWS]
+        return Lacking(self.inputs.rows + self.missing.rows, first), self.targets
+
     def widen(self, name: str, low: float, high: float) -> None:
         """Targets of a column lie between these, too."""
         before = self.ranges.get(name, (low, high))

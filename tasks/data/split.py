@@ -19,11 +19,11 @@ from congruence.tasks.data.columns import read_design
 from congruence.tasks.data.ingest import Looking, SplitRows, own_folder, unseen
 from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader, invalid_row, read_reference
 from congruence.tasks.data.locations import ROW_BYTES, as_numbers, digest_of
-from congruence.tasks.data.rows import Ingested, RowFacts, rows_without_target
+from congruence.tasks.data.rows import FIRST_ROWS, Ingested, RowFacts, rows_without_target
 from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.base import InvalidRow
-from congruence.tasks.runtime.errors import SplitError, unknown_column
+from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError, unknown_column
 from congruence.tasks.runtime.memory import MadeOnce
 
 logger = logging.getLogger(__name__)
@@ -64,6 +64,59 @@ class Split:
     def facts(self) -> RowFacts:
         """What is known of all rows: which lack a finite number, and the range of each target."""
         return self._ingested.facts
+
+    def require_measurable(self, max_invalid: float = 0.01, *, missing: str = "leave_out") -> str | None:
+        """One rule for every row that lacks a finite number, in its features or its targets: it is left out, and said.
+
+        Reads the manifest alone. Images and texts that cannot be used show when they are decoded; they count against
+        the same limit there.
+
+        Args:
+            max_invalid: the fraction of rows that may be left out.
+            missing: what the encoder makes of a feature without a value (``EncoderSettings.missing``): unless
+                "leave_out", such rows stay, and do not count against the limit.
+
+        Returns:
+            how many rows are left out, and how many stay without all their features, with the first of them; None where
+            every row is whole.
+
+        Raises:
+            TooManyInvalidRowsError: more rows than ``max_invalid`` allows lack a number.
+            SplitError: fewer than two rows are left, or all their targets are the same.
+        """
+        facts, rows, where = self.facts, self.rows, f"split {self.name!r} ({self.settings.uri})"
+        (inputs, targets), absent, said = facts.left_out(missing), facts.missing, list[str]()
+        lacking = inputs.rows + targets.rows
+        if lacking:
+            said.append(
+                f"split {self.name!r}: {lacking} of {rows} rows lack a finite number and are left out "
+                f"({inputs.rows} in the features, {targets.rows} in the targets): "
+                f"{self._listed([*inputs.first, *targets.first], lacking)}"
+            )
+        if lacking > max_invalid * rows:
+            remedy = "repair these rows, or raise max_invalid"
+            if missing == "leave_out" and absent.rows:
+                remedy = (
+                    "repair these rows, raise max_invalid, or, where the models take missing values themselves, set "
+                    "missing: mean (or indicator) under encoder: the rows then stay"
+                )
+            raise TooManyInvalidRowsError(f"{said[0]}; at most {max_invalid:.2%} may be left out: {remedy}")
+        if rows - lacking < 2:
+            holds = f"holds {rows} row{'s' if rows > 1 else ''}, of which {rows - lacking} can be used"
+            raise SplitError(f"{where}: {holds}; an evaluation compares rows and needs at least two (better hundreds)")
+        if facts.ranges and all(low == high for low, high in facts.ranges.values()):
+            values = ", ".join(f"{name!r} is {low:g}" for name, (low, _) in facts.ranges.items())
+            raise SplitError(
+                f"{where}, {self.place(0)} and all rows after it: the target {values} in every row, so that there is "
+                "nothing to predict; check the target column, or choose rows that differ"
+            )
+        if missing != "leave_out" and absent.rows:
+            said.append(
+                f"split {self.name!r}: {absent.rows} of {rows} rows lack a feature and stay: the models are given them "
+                f"as they are, and for nearness {_STAND_INS[missing]} (encoder.missing: {missing}): "
+                f"{self._listed(absent.first, absent.rows)}"
+            )
+        return "\n".join(said) or None
 
     @property
     def key_column(self) -> str:
@@ -256,6 +309,11 @@ class Split:
     def _key_values(self, start: int, stop: int) -> pd.Series[Any]:
         return self._stored([self.key_column], start, stop)[self.key_column]
 
+    def _listed(self, places: list[tuple[int, str]], rows: int) -> str:
+        first = sorted(places)[:FIRST_ROWS]
+        listed = "; ".join(f"row {row} ({self.place(row)}): {reason}" for row, reason in first)
+        return listed + (f"; and {rows - len(first)} more" if rows > len(first) else "")
+
     def _require_columns(self, names: Sequence[str], role: str) -> None:
         available = [name for name in self._ingested.schema.names if not name.startswith("__")]
         for name in names:
@@ -270,6 +328,11 @@ class Split:
         settings = self.settings
         return [self.key_column, *settings.target_columns, *settings.model_input_columns, *settings.slices]
 
+
+_STAND_INS = {
+    "mean": "the feature's mean stands in",
+    "indicator": "the feature's mean stands in, beside a feature that is 1 where it is missing",
+}
 
 _here = MadeOnce[Ingested](16)
 

@@ -1,77 +1,54 @@
 """The evaluation of a file: its splits indexed, and on each check, embed, predict, solve, score; logged to MLflow.
 
-An index says which rows can be measured: one that lacks a number is left out, and said.
+Every step keeps what it finished in the store, so that it may be repeated, and passes on addresses alone: rows travel
+between stores and workers, and the memory of the process that asks does not grow with them. What fails of one version
+is given by its label; what ends the split or the cluster is raised.
 """
 
 from __future__ import annotations
 
-import logging
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
-from pathlib import Path
-
-import distributed
-from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
-from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.data.ingest import ingest_file, source_bytes, source_files, unseen
-from congruence.tasks.data.rows import FIRST_ROWS, Lacking
-from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split, open_kept, open_split
-from congruence.tasks.evaluate.executors import LocalExecutor, Observer, in_groups, reason
-from congruence.tasks.evaluate.plan import Plan, SplitPlan, VersionOutcome
-from congruence.tasks.evaluate.steps import Failures, Steps, rows_of
-from congruence.tasks.mlflow.connection import connect, tracking_address
+from congruence.kernels.protocol import EvaluationProtocol
+from congruence.tasks.data.ingest import ingest_files, source_bytes, source_files, unseen
+from congruence.tasks.data.settings import Shard, SplitSettings
+from congruence.tasks.data.split import open_kept, open_split
+from congruence.tasks.data.usable import require_few_invalid
+from congruence.tasks.encoders.loading import FeatureEncoder, asking_encoder
+from congruence.tasks.evaluate import pieces
+from congruence.tasks.evaluate.executors import (
+    Done,
+    LocalExecutor,
+    Observer,
+    groups_of_shards,
+    in_groups,
+    reason,
+    recorded,
+)
+from congruence.tasks.evaluate.plan import Failures, Plan, SplitPlan, VersionOutcome
 from congruence.tasks.mlflow.runs import fail_run, open_run
-from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError, mask_text
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.runtime.lines import Advance
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
-from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, MeasurementAddress, SolveWork
+from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, MeasurementAddress, SolveWork, measure_group
 
-REPORT_FILE = "dask-report.html"
+R = TypeVar("R")
+T = TypeVar("T")
+Step = TypeVar("Step", bound=Callable[..., Any])
+
+GROUPS_PER_CARD = 8
+"""Shards of one group follow each other without a pause; a card idles between two groups."""
+_EMBED_RETRIES = 3
 MOST_IN_SILENCE = 1_000_000
 """Rows that are looked through within seconds."""
 MOST_BYTES_IN_SILENCE = 2**29
 """Of a file that is read within seconds."""
-log = logging.getLogger(__name__)
-
-
-@contextmanager
-def recorded(run_id: str, client: distributed.Client | None, settings: TrackingSettings) -> Iterator[None]:
-    """What this machine and a cluster do inside is logged to a run that lasts, where that is asked for.
-
-    MLflow logs the machine's use (``system/...``) where its own switch says so: the variable
-    MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING, or ``mlflow.enable_system_metrics_logging()``. Dask's report of all work of
-    the cluster becomes an artifact where the settings say so; one that cannot be made costs a warning, and nothing of
-    the evaluation.
-    """
-    with ExitStack() as stack:
-        if MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING.get():  # type: ignore[no-untyped-call]
-            where = tracking_address(settings)
-            monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=where)  # type: ignore[no-untyped-call]
-            monitor.start()  # type: ignore[no-untyped-call]
-            stack.callback(monitor.finish)
-        if client is not None and settings.performance_report:
-            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / REPORT_FILE
-            stack.enter_context(client.as_current())
-            report = distributed.performance_report(filename=str(file), mode="inline")  # read where no network is
-            report.__enter__()
-
-            def end() -> None:
-                try:
-                    report.__exit__(None, None, None)
-                    connect(settings).log_artifact(run_id, str(file))
-                except Exception as error:
-                    log.warning(
-                        "Dask's performance report was not made (%s); is Bokeh installed where the scheduler runs?",
-                        mask_text(str(error)),
-                    )
-
-            stack.callback(end)
-        yield
 
 
 def evaluate(plan: Plan, executor: Callable[[], LocalExecutor], to: Observer) -> list[VersionOutcome]:
@@ -102,37 +79,30 @@ def index(
     """Index a split, unless its index is kept: by the pieces' ``executor``, which is asked for only then.
 
     Raises:
-        SplitError: see ``open_split``; or what ``require_measurable`` refuses.
+        SplitError: see ``open_split`` and ``Split.require_measurable``.
     """
 
     def looking(rows: int) -> AbstractContextManager[Callable[[int], object]]:
         return to.progress(f"looking through {split.name}", rows) if rows > MOST_IN_SILENCE else unseen(rows)
 
     def work() -> None:
-        opened, folder = open_kept(split, settings.plans_folder), str(settings.plans_folder)
-        if opened is None:
+        if (opened := open_kept(split, settings.plans_folder)) is None:
             files = source_files(split)
             if len(files) > 1:
                 groups = in_groups(files)
                 at_once = executor().slots * len(groups[0])
                 with to.progress(f"indexing {split.name}", len(files), "files", at_once=at_once) as advance:
-                    ingest = partial(_ingest, split, folder)
+                    ingest = partial(ingest_files, split, str(settings.plans_folder))
                     for done in executor().map(ingest, groups, name="index", retries=1):
                         done.result()
                         advance(len(done.item))
             elif (size := source_bytes(split, files[0])) > MOST_BYTES_IN_SILENCE:
                 to.say(f"reading {split.name}: one file of {size / 2**30:.1f} GiB, from end to end")
             opened = open_split(split, settings.plans_folder, looking)
-        said = require_measurable(opened, settings.max_invalid, missing=settings.encoder.missing)
-        if said is not None:
+        if (said := opened.require_measurable(settings.max_invalid, missing=settings.encoder.missing)) is not None:
             to.say(said)
 
     to.stage("index", split.name, work)
-
-
-def _ingest(split: SplitSettings, folder: str, files: list[str]) -> None:
-    for file in files:
-        ingest_file(split, file, folder)
 
 
 class _OnSplit:
@@ -159,8 +129,8 @@ class _OnSplit:
 
     def _work(self) -> None:
         plan, steps = self.plan, self.steps
-        rows = rows_of(plan.settings, plan.split)
-        reference = rows if plan.reference is None else rows_of(plan.settings, plan.reference)
+        rows = pieces.rows_of(plan.settings, plan.split)
+        reference = rows if plan.reference is None else pieces.rows_of(plan.settings, plan.reference)
         parts = [rows] if reference is rows else [rows, reference]
         place = f"measurements/{plan.split.digest[:16]}"
         kept = {
@@ -184,12 +154,10 @@ class _OnSplit:
         for start in range(0, len(left), VERSIONS_AT_ONCE):
             group = left[start : start + VERSIONS_AT_ONCE]
             self._fail(steps.solve(rows, task, group))
-            solved = [version for version in group if version.label not in self.ended]
-            if not solved:
-                continue
-            scored, failures = steps.score(rows, plan.protocol, solved, kept, self.runs, again=plan.again)
-            self.ended |= scored
-            self._fail(failures)
+            if solved := [version for version in group if version.label not in self.ended]:
+                scored, failures = steps.score(rows, plan.protocol, solved, kept, self.runs, again=plan.again)
+                self.ended |= scored
+                self._fail(failures)
 
     @property
     def left(self) -> list[ModelVersion]:
@@ -214,85 +182,220 @@ class _OnSplit:
                 return
 
 
-_STAND_INS = {
-    "mean": "the feature's mean stands in",
-    "indicator": "the feature's mean stands in, beside a feature that is 1 where it is missing",
-}
+def _stage(name: str) -> Callable[[Step], Step]:
+    """Has the observer carry out a step on the rows of a split."""
+
+    def of(step: Step) -> Step:
+        @wraps(step)
+        def observed(self: Steps, rows: EvaluatedRows, *given: Any, **named: Any) -> Any:
+            return self.to.stage(name, rows.split.name, partial(step, self, rows, *given, **named))
+
+        return cast("Step", observed)
+
+    return of
 
 
-def require_measurable(split: Split, max_invalid: float = 0.01, *, missing: str = "leave_out") -> str | None:
-    """One rule for every row that lacks a finite number, in its features or its targets: it is left out, and said.
+@dataclass(frozen=True)
+class Steps:
+    """The steps of an evaluation from the checked versions on.
 
-    Reads the manifest alone. Images and texts that cannot be used show when they are decoded; they count against
-    the same limit there.
-
-    Args:
-        split: a labelled one.
-        max_invalid: the fraction of rows that may be left out.
-        missing: what the encoder makes of a feature without a value (``EncoderSettings.missing``): unless "leave_out",
-            such rows stay, and do not count against the limit.
-
-    Returns:
-        how many rows are left out, and how many stay without all their features, with the first of them; None where
-        every row is whole.
-
-    Raises:
-        TooManyInvalidRowsError: more rows than ``max_invalid`` allows lack a number.
-        SplitError: fewer than two rows are left, or all their targets are the same.
+    Attributes:
+        settings: of the evaluation, with the encoder's statistics and the servers' addresses.
+        executor: works on the pieces.
+        to: hears of it.
     """
-    inputs, targets = _lacking(split, missing)
-    lacking = inputs.rows + targets.rows
-    left_out = None
-    if lacking:
-        left_out = (
-            f"split {split.name!r}: {lacking} of {split.rows} rows lack a finite number and are left out "
-            f"({inputs.rows} in the features, {targets.rows} in the targets): "
-            f"{_listed(split, [*inputs.first, *targets.first], lacking)}"
-        )
-    where = f"split {split.name!r} ({split.settings.uri})"
-    if left_out is not None and lacking > max_invalid * split.rows:
-        remedy = "repair these rows, or raise max_invalid"
-        if missing == "leave_out" and split.facts.missing.rows:
-            remedy = (
-                "repair these rows, raise max_invalid, or, where the models take missing values themselves, set "
-                "missing: mean (or indicator) under encoder: the rows then stay"
+
+    settings: EvaluationSettings
+    executor: LocalExecutor
+    to: Observer
+
+    @_stage("check")
+    def check(self, rows: EvaluatedRows, versions: list[ModelVersion]) -> Failures:
+        """Load versions and try their contracts on a few rows, before hours are spent on embeddings.
+
+        Those that keep their contract are served to ``rows`` from now on.
+
+        Returns:
+            Why the others do not.
+        """
+        split = rows.split
+        with self.to.progress(f"checking versions on {split.name}", len(versions), "versions") as advance:
+            check = partial(pieces.checked_version, self.settings, split)
+            checks = self.executor.map(check, versions, name="check", fields=lambda each: {"version": each.label})
+            checked, failures = _divided(checks, lambda version: version.label, "check it on a few rows", advance)
+        for label, (served, report) in checked.items():
+            rows.served[label] = served
+            for warning in report.warnings:
+                self.to.say(f"{label} on {split.name}: {warning}")
+        return failures
+
+    @_stage("embed")
+    def embed(self, rows: EvaluatedRows, max_invalid: float | None = None) -> None:
+        """Embed the shards of ``rows`` that the store lacks.
+
+        Args:
+            rows: of a split.
+            max_invalid: in place of that of the settings.
+
+        Raises:
+            TooManyInvalidRowsError: more rows than ``max_invalid`` allows have no embedding.
+            SplitError: tabular features of another number than the encoder's.
+        """
+        settings, split, store, rows = self.settings, rows.split, rows.store, rows.of_versions([])
+        encoder = asking_encoder(settings.encoder)
+        if isinstance(encoder, FeatureEncoder):
+            pieces.require_features(split, encoder.features, settings.statistics_split.name)
+        client = self.executor.client
+        threads = {} if client is None else pieces.decode_threads(client)
+        pending = store.pending()
+        groups = self._groups(pending, len(threads))
+        at_once = self.executor.slots * sum(shard.rows for shard in groups[0]) if groups else 1
+        found = split.rows - sum(shard.rows for shard in pending)
+        with self.to.progress(f"embedding {split.name}", split.rows, found=found, at_once=at_once) as advance:
+            if pending and (encoder.searches_batch_size or self._workers_may_search()):
+                find = partial(pieces.find_batch_size, settings.encoder)
+                (done,) = self.executor.map(find, [rows], name="find batch size", retries=1)
+                if (finding := done.result()) is not None:
+                    self.to.say(f"embedding {split.name}: {finding}")
+            work = partial(pieces.embed_shards, rows, settings.encoder, threads)
+            embedded = self.executor.map(
+                work, groups, name="embed", retries=_EMBED_RETRIES, fields=lambda group: {"shard": _span(group)}
             )
-        raise TooManyInvalidRowsError(f"{left_out}; at most {max_invalid:.2%} may be left out: {remedy}")
-    if split.rows - lacking < 2:
-        said = f"holds {split.rows} row{'s' if split.rows > 1 else ''}, of which {split.rows - lacking} can be used"
-        raise SplitError(f"{where}: {said}; an evaluation compares rows and needs at least two (better hundreds)")
-    ranges = split.facts.ranges
-    if ranges and all(low == high for low, high in ranges.values()):
-        values = ", ".join(f"{name!r} is {low:g}" for name, (low, _) in ranges.items())
-        raise SplitError(
-            f"{where}, {split.place(0)} and all rows after it: the target {values} in every row, so that there is "
-            "nothing to predict; check the target column, or choose rows that differ"
+            for ended in embedded:
+                ended.result()
+                advance(sum(shard.rows for shard in ended.item))
+        allowed = settings.max_invalid if max_invalid is None else max_invalid
+        folder = settings.home_folder / "invalid-rows"
+        reasons = store.reasons()
+        if reasons and (left_out := require_few_invalid(reasons, split, allowed, folder)):
+            self.to.say(left_out)
+
+    def _workers_may_search(self) -> bool:
+        """Whether a worker may have a card that this process does not use, and so a batch size to measure."""
+        encoder = self.settings.encoder
+        return (
+            self.settings.cluster.has_cards_of_its_own
+            and encoder.kind in ("open_clip", "open_clip_text", "timm")
+            and encoder.given_batch_size is None
         )
-    staying = None
-    if missing != "leave_out" and split.facts.missing.rows:
-        staying = (
-            f"split {split.name!r}: {split.facts.missing.rows} of {split.rows} rows lack a feature and stay: the "
-            f"models are given them as they are, and for nearness {_STAND_INS[missing]} (encoder.missing: {missing}): "
-            f"{_listed(split, split.facts.missing.first, split.facts.missing.rows)}"
-        )
-    return "\n".join(text for text in (left_out, staying) if text is not None) or None
+
+    def _groups(self, pending: list[Shard], workers: int) -> list[list[Shard]]:
+        if self.settings.cluster.has_cards_of_its_own:
+            return in_groups(pending, GROUPS_PER_CARD * workers)
+        if self.settings.encoder.kind == "identity":
+            return groups_of_shards(pending, self.executor.slots)
+        return in_groups(pending, len(pending))  # a shard of images takes minutes
+
+    @_stage("predict")
+    def predict(self, rows: EvaluatedRows, versions: list[ModelVersion]) -> Failures:
+        """Ask every version for every valid row, in groups of shards; what is kept is not asked again.
+
+        Returns:
+            Why some could not answer.
+        """
+        split, slots = rows.split, self.executor.slots
+        groups = groups_of_shards(split.shards, slots, len(versions))
+        # Only this version's part: what is sent to a worker does not grow with the others.
+        parts = [(rows.of_versions([version.label]), version.label, group) for version in versions for group in groups]
+        failures = Failures()
+        at_once = slots * sum(shard.rows for shard in groups[0])
+        with self.to.progress(f"predicting {split.name}", split.rows * len(versions), at_once=at_once) as advance:
+            ask = partial(pieces.asked, self.settings, EvaluatedRows.predict)
+            for done in self.executor.map(ask, parts, name="predict", retries=1, fields=_fields):
+                _, label, group = done.item
+                last = group[-1].stop - 1
+                if (why := done.failure(label, f"predict rows {group[0].start} to {last}")) is not None:
+                    failures.setdefault(label, why)
+                advance(sum(shard.rows for shard in group))
+        return failures
+
+    @_stage("find refused rows")
+    def refused(self, rows: EvaluatedRows, label: str) -> dict[int, str]:
+        """The valid rows that a version gives no prediction for, asked one by one in the end, and why, by row.
+
+        Raises:
+            ContractError: it refuses rows together alone, or all of them as far as it was asked.
+        """
+        split = rows.split
+        parts = [(rows, label, group) for group in groups_of_shards(split.shards, self.executor.slots)]
+        found: dict[int, str] = {}
+        with self.to.progress(f"finding rows of {split.name} that {label} refuses", split.rows) as advance:
+            ask = partial(pieces.asked, self.settings, EvaluatedRows.refused)
+            for done in self.executor.map(ask, parts, name="find refused rows", fields=_fields):
+                found |= done.result()
+                advance(sum(shard.rows for shard in done.item[2]))
+        return dict(sorted(found.items()))
+
+    @_stage("solve")
+    def solve(self, rows: EvaluatedRows, task: SolveWork, versions: list[ModelVersion]) -> Failures:
+        """Solve the Gram system for a group of versions; why it failed for some.
+
+        A group that fails is solved again one by one: the failure of one version is not that of its neighbours.
+        """
+        count, labels, title = len(versions), [version.label for version in versions], f"solving {rows.split.name}"
+        with self.to.progress(title, count, "versions", detail=self.executor.under_way, at_once=count) as advance:
+            failure = self._solved(task, labels)
+            if failure is None:
+                advance(count)
+                return Failures()
+        first, *others = labels
+        alone = self._solved(task, [first]) if others else failure
+        if alone == failure:  # of the reference inputs, then, or of the cluster: it would be said of every version
+            return Failures(dict.fromkeys(labels, failure))
+        self.to.say(f"{title}: {failure}; each of the {count} versions is solved by itself")
+        found = {first: alone} | {label: self._solved(task, [label]) for label in others}
+        return Failures({label: why for label, why in found.items() if why is not None})
+
+    def _solved(self, task: SolveWork, labels: list[str]) -> str | None:
+        work = partial(measure_group if self.executor.client is None else pieces.solve_on_cluster, self.settings)
+        named = labels[0] if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
+        (done,) = self.executor.map(work, [task.of_versions(labels)], name="solve", fields=lambda _: {"version": named})
+        return done.failure(named)
+
+    @_stage("score")
+    def score(
+        self,
+        rows: EvaluatedRows,
+        protocol: EvaluationProtocol,
+        versions: list[ModelVersion],
+        kept: dict[str, MeasurementAddress],
+        runs: dict[str, str],
+        *,
+        again: bool = False,
+    ) -> tuple[dict[str, VersionOutcome], Failures]:
+        """Make every score of some versions and log them to their ``runs``; ``again`` replaces what is logged.
+
+        Returns:
+            The outcomes of the versions that are logged, by label, and why others are not.
+        """
+        parts = [(rows.of_versions([each.label]), kept[each.label], each, runs[each.label]) for each in versions]
+        work, executor = partial(pieces.score_and_log, self.settings, protocol, again), self.executor
+        title, beside = f"scoring and logging {rows.split.name}", {"detail": executor.under_way}
+        with self.to.progress(title, len(versions), "versions", at_once=executor.slots, **beside) as advance:
+            scored = executor.map(work, parts, name="score", fields=lambda piece: {"version": piece[2].label})
+            return _divided(scored, lambda piece: piece[2].label, "score it", advance)
 
 
-def rows_left_out(split: Split, missing: str = "leave_out") -> int:
-    """How many rows lack a finite number and are left out, see ``require_measurable``."""
-    return sum(part.rows for part in _lacking(split, missing))
+def _divided(
+    ended: Iterable[Done[T, R]], label_of: Callable[[T], str], asked_for: str, advance: Advance
+) -> tuple[dict[str, R], Failures]:
+    """What a piece of work of each version gave, and why those of others failed, by label."""
+    given: dict[str, R] = {}
+    failures = Failures()
+    for done in ended:
+        label = label_of(done.item)
+        if (why := done.failure(label, asked_for)) is not None:
+            failures[label] = why
+        else:
+            given[label] = done.result()
+        advance(1)
+    return given, failures
 
 
-def _lacking(split: Split, missing: str) -> tuple[Lacking, Lacking]:
-    """The rows that are left out for their features, and those for their targets."""
-    facts = split.facts
-    if missing != "leave_out":
-        return facts.inputs, facts.targets
-    first = sorted([*facts.inputs.first, *facts.missing.first])[:FIRST_ROWS]
-    return Lacking(facts.inputs.rows + facts.missing.rows, first), facts.targets
+def _span(group: list[Shard]) -> str:
+    return f"{group[0].index}-{group[-1].index}"
 
 
-def _listed(split: Split, places: list[tuple[int, str]], rows: int) -> str:
-    first = sorted(places)[:FIRST_ROWS]
-    listed = "; ".join(f"row {row} ({split.place(row)}): {reason}" for row, reason in first)
-    return listed + (f"; and {rows - len(first)} more" if rows > len(first) else "")
+def _fields(piece: tuple[EvaluatedRows, str, list[Shard]]) -> dict[str, str]:
+    """What log lines say of a version's piece."""
+    return {"version": piece[1], "shard": _span(piece[2])}

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import logging
 import pickle
+import tempfile
 import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, Generic, TypeVar
 
-from distributed import CancelledError, Client, Future, KilledWorker, get_worker
+from distributed import CancelledError, Client, Future, KilledWorker, get_worker, performance_report
+from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.dask.clusters import dask_client, scheduler_address
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
 from congruence.tasks.data.settings import Shard
+from congruence.tasks.mlflow.connection import connect, tracking_address
 from congruence.tasks.runtime.errors import KEPT, ClusterError, SplitChangedError, mask_text
 from congruence.tasks.runtime.lines import Advance, Lines, fields_of_lines, listen, log_fields, use_json_lines
 from congruence.tasks.settings.parts import ClusterSettings
+from congruence.tasks.settings.sections import TrackingSettings
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,6 +45,7 @@ WITHOUT_WORKERS_SECONDS = 300.0
 _STEP_SECONDS = 5.0
 """A worker's step is announced: shorter ones are over before anybody wonders."""
 _LINES = "congruence-lines"
+REPORT_FILE = "dask-report.html"
 _Ended = tuple[R | None, Exception | None]
 """What a piece of work gave, and what it raised."""
 
@@ -315,3 +322,38 @@ class Observer:
     say: Callable[[str], object] = lambda _line: None
     progress: Callable[..., AbstractContextManager[Advance]] = lambda *_, **__: nullcontext(lambda _done: None)
     stage: Callable[[str, str, Callable[[], Any]], Any] = lambda _name, _split, work: work()
+
+
+@contextmanager
+def recorded(run_id: str, client: Client | None, settings: TrackingSettings) -> Iterator[None]:
+    """What this machine and a cluster do inside is logged to a run that lasts, where that is asked for.
+
+    MLflow logs the machine's use (``system/...``) where its own switch says so: the variable
+    MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING, or ``mlflow.enable_system_metrics_logging()``. Dask's report of all work of
+    the cluster becomes an artifact where the settings say so; one that cannot be made costs a warning, and nothing of
+    the evaluation.
+    """
+    with ExitStack() as stack:
+        if MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING.get():  # type: ignore[no-untyped-call]
+            where = tracking_address(settings)
+            monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=where)  # type: ignore[no-untyped-call]
+            monitor.start()  # type: ignore[no-untyped-call]
+            stack.callback(monitor.finish)
+        if client is not None and settings.performance_report:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / REPORT_FILE
+            stack.enter_context(client.as_current())
+            report = performance_report(filename=str(file), mode="inline")  # read where no network is
+            report.__enter__()
+
+            def end() -> None:
+                try:
+                    report.__exit__(None, None, None)
+                    connect(settings).log_artifact(run_id, str(file))
+                except Exception as error:
+                    logger.warning(
+                        "Dask's performance report was not made (%s); is Bokeh installed where the scheduler runs?",
+                        mask_text(str(error)),
+                    )
+
+            stack.callback(end)
+        yield

@@ -13,7 +13,7 @@ from functools import cached_property, reduce
 from operator import add
 from typing import Any
 
-from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.comparison.compared import ComparedVersion
@@ -76,6 +76,16 @@ class VersionOutcome:
             else {"verdict": None}
         )
         return asdict(replace(self, metrics={})) | judged | {"metrics": metrics}
+
+
+class Failures(dict[str, str]):
+    """Why versions failed, by their labels."""
+
+
+def require_none(failures: Failures) -> None:
+    """Raise CongruenceError with the first of some failures."""
+    for message in failures.values():
+        raise CongruenceError(message)
 
 
 @dataclass(frozen=True)

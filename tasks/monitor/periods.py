@@ -15,7 +15,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.rng import stream
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.stored import Rows, StoredPart, StoredTable
-from congruence.tasks.evaluate.steps import rows_of
+from congruence.tasks.evaluate.pieces import rows_of
 from congruence.tasks.mlflow.identity import dates_in_words
 from congruence.tasks.monitor.account import Account, kept
 from congruence.tasks.runtime.errors import SettingsError

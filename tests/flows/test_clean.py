@@ -17,7 +17,7 @@ from congruence.flows.cli.app import app
 from congruence.flows.operations.cleanup import clean
 from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.evaluate.embed import embed_each
+from congruence.tasks.evaluate.pieces import embed_each
 from congruence.tasks.runtime.files import ENDING, InUseError, in_use
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.store.embeddings import EmbeddingStore

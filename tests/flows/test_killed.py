@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from congruence.tasks.data.split import open_split
+from congruence.tasks.evaluate.evaluation import Steps
 from congruence.tasks.evaluate.executors import Observer, dask_executor
-from congruence.tasks.evaluate.steps import Steps, rows_of
+from congruence.tasks.evaluate.pieces import rows_of
 from congruence.tasks.runtime.files import ENDING
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.protocol import PREPRINT
-from congruence.tasks.evaluate.evaluation import recorded
+from congruence.tasks.evaluate.executors import recorded
 from congruence.tasks.mlflow import connection, evaluations, runs
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts

@@ -12,8 +12,8 @@ import scipy.stats
 from commands import SERVERS, run
 
 from congruence.flows.evaluate import evaluate
+from congruence.tasks.evaluate.evaluation import Steps
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.evaluate.steps import Steps
 from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.runtime.errors import SplitChangedError
 

@@ -59,7 +59,7 @@ def _measure(record: Any, folder: Path, device: str, small: bool, precision: str
     from congruence.tasks.data.settings import SplitSettings
     from congruence.tasks.data.split import open_split
     from congruence.tasks.encoders.loading import load_encoder
-    from congruence.tasks.evaluate.embed import embed_each
+    from congruence.tasks.evaluate.pieces import embed_each
     from congruence.tasks.settings.sections import EncoderSettings
     from congruence.tasks.store.embeddings import EmbeddingStore
 

@@ -23,8 +23,8 @@ from congruence.tasks.encoders import loading
 from congruence.tasks.encoders.base import BatchSearch, Encoder, InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
-from congruence.tasks.evaluate import embed
-from congruence.tasks.evaluate.embed import (
+from congruence.tasks.evaluate import pieces
+from congruence.tasks.evaluate.pieces import (
     BATCHES_AHEAD,
     BATCHES_IN_FLIGHT,
     decode_threads,
@@ -422,6 +422,6 @@ def test_a_worker_takes_its_own_and_one_that_came_later_counts_itself(monkeypatc
     class Worker:
         address = "tcp://big:1"
 
-    monkeypatch.setattr(embed, "get_worker", Worker)
+    monkeypatch.setattr(pieces, "get_worker", Worker)
     assert own_threads({"tcp://big:1": 5, "tcp://big:2": 7}) == 5
     assert own_threads({"tcp://big:2": 7}) == usable_cores()

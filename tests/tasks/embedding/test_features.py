@@ -11,9 +11,8 @@ from encoder_inputs import of_features
 from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.loading import Moments, load_encoder, statistics
-from congruence.tasks.evaluate.embed import embed_each
+from congruence.tasks.evaluate.pieces import embed_each, require_features
 from congruence.tasks.evaluate.plan import with_fitted_encoder, with_statistics
-from congruence.tasks.evaluate.steps import require_features
 from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.settings.evaluation import EvaluationSettings

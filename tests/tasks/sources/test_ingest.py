@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from congruence.tasks.data import ingest, rows
 from congruence.tasks.data import split as split_module
-from congruence.tasks.data.ingest import ingest_file, require_columns, source_files
+from congruence.tasks.data.ingest import ingest_files, require_columns, source_files
 from congruence.tasks.data.locations import ContentDigest
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
@@ -169,7 +169,7 @@ def test_appended_rows_leave_shards_alone_whatever_the_number(tmp_path: Path) ->
 def test_files_are_ingested_by_address_on_whatever_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = described(write(tmp_path / "data", table(), [20, 40], ".csv"))
     for file in reversed(source_files(asked)):
-        part = ingest_file(asked, file, tmp_path / "index")
+        (part,) = ingest_files(asked, str(tmp_path / "index"), [file])
     assert pq.read_table(part)["id"].to_pylist() == table()["id"][:20].tolist()
     written = parts_written(monkeypatch)
     assert seen(open_split(asked, tmp_path / "index")) == seen(open_split(asked))

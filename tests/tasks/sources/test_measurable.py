@@ -10,7 +10,7 @@ from encoder_inputs import encoder_inputs, of_features
 
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import InvalidRow
-from congruence.tasks.evaluate.evaluation import index, require_measurable
+from congruence.tasks.evaluate.evaluation import index
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import with_statistics
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
@@ -46,7 +46,7 @@ def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_pa
     rows.loc[[18, 400], "y"] = [np.nan, np.inf]
     rows.loc[400, "b"] = np.nan
     split = opened(tmp_path / "split", rows)
-    said = require_measurable(split)
+    said = split.require_measurable()
     assert "4 of 600 rows lack a finite number and are left out (2 in the features, 2 in the targets)" in said
     assert f"row 17 ({tmp_path}/split/0.parquet, row 17): feature 'a' is nan" in said
     assert f"row 18 ({tmp_path}/split/0.parquet, row 18): target 'y' is nan, not a finite number" in said
@@ -57,7 +57,7 @@ def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_pa
     assert sorted(invalid) == [17, 18, 399, 400]
     assert invalid[400] == "target 'y' is inf, not a finite number"
     assert reasons(split) == invalid
-    assert require_measurable(opened(tmp_path / "whole", frame())) is None
+    assert opened(tmp_path / "whole", frame()).require_measurable() is None
 
 
 @pytest.mark.parametrize(("column", "why"), [("y", "target 'y' is nan"), ("b", "feature 'b' is nan")])
@@ -86,8 +86,8 @@ def test_too_many_rows_without_a_number_are_refused_before_embedding(tmp_path: P
         TooManyInvalidRowsError,
         match=r"split 'test': 7 of 600 rows .*row 0 .*row 1 .*row 2 .*and 4 more; at most 1.00%",
     ):
-        require_measurable(split)
-    assert require_measurable(split, 0.02) is not None
+        split.require_measurable()
+    assert split.require_measurable(0.02) is not None
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_what_cannot_be_measured_is_refused(
 ) -> None:
     split = opened(tmp_path / "split", rows, files=1, **changes)
     with pytest.raises(SplitError, match=message):
-        require_measurable(split)
+        split.require_measurable()
 
 
 def test_one_of_several_targets_may_be_constant(tmp_path: Path) -> None:
-    assert require_measurable(opened(tmp_path / "split", frame().assign(z=1.0), target=["y", "z"])) is None
-    assert require_measurable(opened(tmp_path / "inputs", frame(), target=None)) is None
+    assert opened(tmp_path / "split", frame().assign(z=1.0), target=["y", "z"]).require_measurable() is None
+    assert opened(tmp_path / "inputs", frame(), target=None).require_measurable() is None
 
 
 def test_rows_that_lack_a_feature_stay_where_the_encoder_takes_them(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_rows_that_lack_a_feature_stay_where_the_encoder_takes_them(tmp_path: Pa
     rows.loc[500, "b"] = np.inf
     split = opened(tmp_path / "split", rows)
     with pytest.raises(TooManyInvalidRowsError, match=r"122 of 600.*set missing: mean \(or indicator\) under encoder"):
-        require_measurable(split)
-    said = require_measurable(split, missing="indicator")
+        split.require_measurable()
+    said = split.require_measurable(missing="indicator")
     left_out, staying = said.splitlines()
     assert "3 of 600 rows lack a finite number and are left out (1 in the features, 2 in the targets)" in left_out
     assert "119 of 600 rows lack a feature and stay: the models are given them as they are" in staying
