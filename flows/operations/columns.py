@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from congruence.tasks.data.columns import design_problem, design_type_problem, first_of_no_number
-from congruence.tasks.data.locations import is_list, is_text
+from congruence.tasks.data.inputs import is_list, is_text
 from congruence.tasks.data.sources import REFERENCE
 from congruence.tasks.readers.columns import called_as_moment
 from congruence.tasks.runtime.errors import SettingsError

@@ -25,8 +25,8 @@ from congruence.flows.operations.columns import (
     may_name_rows,
 )
 from congruence.tasks.contract.reading import columns_of_predictions
-from congruence.tasks.data.locations import is_number
-from congruence.tasks.data.sources import first_rows
+from congruence.tasks.data.inputs import is_number
+from congruence.tasks.data.usable import first_rows
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.columns import called_as_moment, is_variance, told_by
 from congruence.tasks.runtime.errors import SettingsError

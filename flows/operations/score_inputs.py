@@ -19,7 +19,7 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
 from congruence.kernels.trust.rule import WithholdingRule, held_out_rows
 from congruence.tasks.data.ingest import require_columns
-from congruence.tasks.data.locations import combine
+from congruence.tasks.data.inputs import combine
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import (

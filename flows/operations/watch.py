@@ -32,11 +32,10 @@ from congruence.flows.operations.looks import (
 )
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.gate import GateDecision
-from congruence.tasks.data.locations import combine
+from congruence.tasks.data.inputs import combine
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.sources import dates_of
 from congruence.tasks.data.split import open_split
-from congruence.tasks.data.usable import split_of_rows
+from congruence.tasks.data.usable import dates_of, split_of_rows
 from congruence.tasks.evaluate.plan import with_fitted_encoder
 from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
 from congruence.tasks.mlflow.runs import log_failure

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.locations import as_numbers, is_number, is_text, row_codes
+from congruence.tasks.data.inputs import as_numbers, is_number, is_text, row_codes
 from congruence.tasks.data.settings import SampleDesign
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.sources.text import kind_of_texts

@@ -30,25 +30,22 @@ import pyarrow as pa
 
 from congruence.tasks.data.columns import design_problem, design_type_problem, first_text, no_numbers
 from congruence.tasks.data.inputs import (
-    STATE,
-    Features,
-    ImageFolder,
-    InputColumns,
-    Pictures,
-    input_columns,
-    to_standardise_by,
-)
-from congruence.tasks.data.locations import (
     ROW_BYTES,
+    STATE,
     ContentDigest,
-    Location,
+    Features,
+    InputColumns,
+    Texts,
     as_numbers,
     combine,
     fixed_bytes,
     is_list,
     is_number,
+    is_text,
     row_codes,
+    to_standardise_by,
 )
+from congruence.tasks.data.pictures import Pictures, image_folder, pictures_of
 from congruence.tasks.data.rows import (
     FACTS,
     Ingested,
@@ -67,8 +64,6 @@ from congruence.tasks.runtime.errors import SplitChangedError, SplitError, unkno
 from congruence.tasks.runtime.files import load_record, save_record
 
 _FORMAT = "6"
-_File: TypeAlias = tuple[str, str]
-"""The path of a file of the source, and its state."""
 Looking: TypeAlias = Callable[[int], AbstractContextManager[Callable[[int], object]]]
 """Given the rows that are looked through one after the other: inside, its value is called with the rows just seen."""
 
@@ -144,25 +139,11 @@ def checked_inputs(source: SplitSource, schema: pa.Schema, path: str) -> InputCo
         problem = None if pa.types.is_null(types[name]) else design_type_problem(role, types[name])
         if problem is not None:
             raise SplitError(f"{where}: column {name!r} ({role}) {problem}")
-    return input_columns(source, schema, image_folder(source))
-
-
-def image_folder(source: SplitSource) -> ImageFolder:
-    """The folder that paths of images start from.
-
-    Raises:
-        SplitError: the settings name one that is not there.
-    """
-    settings, location = source.settings, source.location
-    if settings.image_root is None:
-        root = location.path
-        if settings.input_kind == "image" and not location.is_folder():
-            root = location.folder_of(source.paths())
-        return ImageFolder(location.filesystem, root, location.is_local, settings.max_input_bytes)
-    named = Location.of(settings.image_root, settings.storage_options)
-    if settings.input_kind == "image" and not named.is_folder():
-        raise SplitError(f"image_root {settings.image_root}: no such folder; give the one that image paths start from")
-    return ImageFolder(named.filesystem, named.path, named.is_local, settings.max_input_bytes)
+    if settings.input_kind == "features":
+        return Features(settings.input_columns)
+    (column,) = settings.input_columns
+    is_of_texts = settings.input_kind == "text" and is_text(types[column])
+    return Texts([column]) if is_of_texts else pictures_of(source, column, types[column])
 
 
 def ingest_files(settings: SplitSettings, folder: str, files: Sequence[str]) -> list[str]:
@@ -203,8 +184,8 @@ class SplitRows:
         self._folder, self._at = folder, folder / "rows" / _name(self._described)
 
     @cached_property
-    def files(self) -> list[_File]:
-        """The files of the source in their present state."""
+    def files(self) -> list[tuple[str, str]]:
+        """The path of each file of the source, and its present state."""
         return [(path, self.source.state(path)) for path in self.source.paths()]
 
     @property
@@ -246,8 +227,15 @@ class SplitRows:
         if not sum(counts):
             raise SplitError(f"{self.source.location.uri}: holds no rows; give at least one")
         inputs, name = checked_inputs(self.source, schema, self.files[0][0]), self._manifest_name
-        whole = Ingested(self._folder, name, self.source, self.files, parts, counts, schema, inputs)
-        split = _looked_through(whole, looking)
+        look = _Look(Ingested(self._folder, name, self.source, self.files, parts, counts, schema, inputs))
+        columns = [*look.described, *inputs.digested, *self.source.settings.target_columns]
+        start = 0
+        with looking(sum(counts)) as advance:
+            for batch in look.split.stored(list(dict.fromkeys(columns)), 0, sum(counts)):
+                look.take(batch, start)
+                start += batch.num_rows
+                advance(batch.num_rows)
+        split = look.ended()
         content = {
             "files": self.files,
             "parts": [part.name for part in parts],
@@ -282,8 +270,8 @@ class SplitRows:
         known = [pa.float64() if pa.types.is_null(field.type) else field.type for field in schema]
         return parts, pa.schema(list(zip(schema.names, known, strict=True)))
 
-    def part(self, file: _File, as_text: frozenset[str] = frozenset()) -> Path:
-        """The part of a file, made where it is missing, or of pictures that changed."""
+    def part(self, file: tuple[str, str], as_text: frozenset[str] = frozenset()) -> Path:
+        """The part of a file (its path and state), made where it is missing, or of pictures that changed."""
         source, (file_path, state) = self.source, file
         said = (f"{name}={value}" for name, value in source.location.partitions(file_path).items())
         root = image_folder(source).root if source.settings.input_kind == "image" else ""
@@ -325,35 +313,17 @@ def _name(*parts: str) -> str:
     return combine(part.encode() for part in (_FORMAT, *parts))
 
 
-def _looked_through(split: Ingested, looking: Looking) -> Ingested:
-    """The split with its digest, those of its shards, and the facts of its rows."""
-    look = _Look(split)
-    columns = [*look.described, *split.inputs.digested, *split.source.settings.target_columns]
-    start = 0
-    with looking(split.rows) as advance:
-        for batch in split.stored(list(dict.fromkeys(columns)), 0, split.rows):
-            look.take(batch, start)
-            start += batch.num_rows
-            advance(batch.num_rows)
-    return look.ended()
-
-
-def _digests() -> tuple[ContentDigest, ContentDigest]:
-    return ContentDigest(), ContentDigest()
-
-
-def _joined(digests: tuple[ContentDigest, ContentDigest]) -> bytes:
-    return b"".join(each.digest() for each in digests)
-
-
 class _Look:
+    """Looks through the rows for the split's digest, those of its shards, and the facts of its rows."""
+
     def __init__(self, split: Ingested) -> None:
         self._settings, self._key = split.source.settings, split.source.key
-        self._split, self._facts = split, RowFacts(split.rows)
+        self.split, self._facts = split, RowFacts(split.rows)
         self._codes = np.empty(split.rows if self._key else 0, np.uint64)
         self.described = {name: ContentDigest() for name in split.source.described_columns}
         # Of the inputs, and of which rows have no target: of the split, and of the shard that is being looked at.
-        self._whole, self._shard, self._shards = _digests(), _digests(), list[str]()
+        self._whole, self._shard = (ContentDigest(), ContentDigest()), (ContentDigest(), ContentDigest())
+        self._shards: list[str] = []
 
     def take(self, batch: pa.RecordBatch, start: int) -> None:
         """The rows from row ``start`` on."""
@@ -361,7 +331,7 @@ class _Look:
             column = batch.column(self._key)
             if column.null_count:
                 row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-                place = self._split.place(row)
+                place = self.split.place(row)
                 raise SplitError(f"{place}: column {self._key!r} (key) is empty; give every row a key")
             self._codes[start : start + batch.num_rows] = row_codes(column)
         self._note_design(batch, start)
@@ -374,18 +344,18 @@ class _Look:
         settings, facts = self._settings, self._facts
         if settings.weight is not None and facts.weights[0] == 0.0:
             raise SplitError(
-                f"{self._split.source.location.uri}: column {settings.weight!r} (weight) is 0 in all {facts.rows:,} "
+                f"{self.split.source.location.uri}: column {settings.weight!r} (weight) is 0 in all {facts.rows:,} "
                 "rows; at least one row must count: name another column, or leave weight out"
             )
         if self._key:
-            self._split.require_unique(self._key, self._codes)
+            self.split.require_unique(self._key, self._codes)
         parts = (part for name, state in self.described.items() for part in (name.encode(), state.digest()))
         roles = [f"{role}: {name}".encode() for role, name in settings.design_columns.items()]
-        digest = combine([combine(parts).encode(), _joined(self._whole), *roles])
-        return replace(self._split, shard_digests=self._shards, digest=digest, facts=facts)
+        digest = combine([combine(parts).encode(), b"".join(each.digest() for each in self._whole), *roles])
+        return replace(self.split, shard_digests=self._shards, digest=digest, facts=facts)
 
     def _digest(self, batch: pa.RecordBatch, start: int, lacking: dict[int, str]) -> None:
-        size, inputs, flags = self._settings.rows_of_a_shard(), self._split.inputs, np.zeros(batch.num_rows, np.uint8)
+        size, inputs, flags = self._settings.rows_of_a_shard(), self.split.inputs, np.zeros(batch.num_rows, np.uint8)
         flags[list(lacking)] = 1
         done = 0
         while done < batch.num_rows:
@@ -394,23 +364,24 @@ class _Look:
             for _, state in (self._whole, self._shard):
                 state.update(flags[done : done + taken].data)
             done += taken
-            if (start + done) % size == 0 or start + done == self._split.rows:
-                self._shards.append(combine([self._settings.input_kind.encode(), _joined(self._shard)]))
-                self._shard = _digests()
+            if (start + done) % size == 0 or start + done == self.split.rows:
+                digest = b"".join(each.digest() for each in self._shard)
+                self._shards.append(combine([self._settings.input_kind.encode(), digest]))
+                self._shard = ContentDigest(), ContentDigest()
 
     def _note_design(self, batch: pa.RecordBatch, start: int) -> None:
         for role, name in self._settings.design_columns.items():
             found = design_problem(role, batch.column(name))
             if found is not None:
                 row, reason = found
-                raise SplitError(f"{self._split.place(start + row)}: column {name!r} ({role}) {reason}")
+                raise SplitError(f"{self.split.place(start + row)}: column {name!r} ({role}) {reason}")
             if role == "weight":
                 weights, (total, squares) = as_numbers(batch.column(name)), self._facts.weights
                 self._facts.weights = (total + float(weights.sum()), squares + float(weights @ weights))
 
     def _note_lacking(self, batch: pa.RecordBatch, start: int) -> dict[int, str]:
         """Rows without a finite target, and of the others those whose features are not finite."""
-        facts, inputs, lacking = self._facts, self._split.inputs, rows_without_target(self._settings, batch)
+        facts, inputs, lacking = self._facts, self.split.inputs, rows_without_target(self._settings, batch)
         for name in self._settings.target_columns:
             values = as_numbers(batch.column(name))
             finite = values[np.isfinite(values)]

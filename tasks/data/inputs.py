@@ -1,121 +1,20 @@
-"""From a split's columns to what the encoder reads: image bytes, a text, or a vector of features.
-
-An image file that a path names lies below the split's folder, and is read in one piece of bounded size.
-"""
+"""What columns hold: numbers and texts, by their types; their digests; and the inputs that encoders read of them."""
 
 from __future__ import annotations
 
-import errno
-import os
-import posixpath
-import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from congruence.tasks.data.locations import (
-    ROW_BYTES,
-    ContentDigest,
-    digest_of,
-    file_state,
-    fixed_column,
-    is_bytes,
-    is_list,
-    is_text,
-)
-from congruence.tasks.data.sources import REASON, REFERENCE, SplitSource
 from congruence.tasks.encoders.base import InvalidRow
-from congruence.tasks.runtime.errors import SplitError, changed
-
-_FAULTS_OF_THE_NAME = (errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EINVAL)
-
-
-@dataclass(frozen=True)
-class ImageFolder:
-    """The folder below which every path of a split must stay, symbolic links followed."""
-
-    filesystem: Any
-    root: str
-    local: bool
-    max_bytes: int
-
-    def read(self, name: str) -> bytes:
-        """The content of the file ``name`` below the root.
-
-        Raises:
-            InvalidRow: the path leaves the root, or no regular file of bounded size lies there.
-        """
-        path = self._resolve(name)
-        try:
-            if not self.local:
-                self._require_bounded(int(self.filesystem.info(path)["size"]), name)
-                return bytes(self.filesystem.cat_file(path))
-            return self._read_local(path, name)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise InvalidRow(f"file {name!r} does not exist") from error
-        except IsADirectoryError as error:
-            raise InvalidRow(f"{name!r} is a folder, not an image file") from error
-        except PermissionError as error:
-            raise InvalidRow(f"file {name!r} may not be read: permission denied") from error
-
-    def state(self, name: str) -> str:
-        """What tells whether the file changed without reading it: size, times and inode, or the object's ETag."""
-        try:
-            path = self._resolve(name)
-            return file_state(self.filesystem, path, self.local)
-        except InvalidRow as invalid:
-            return invalid.reason
-        except OSError as error:
-            return type(error).__name__
-
-    def _resolve(self, name: str) -> str:
-        if not name or "\x00" in name:
-            raise InvalidRow(f"{name!r} is not a file name")
-        parts = name.replace("\\", "/").split("/")
-        if name.startswith(("/", "\\", "~")) or "://" in name or parts[0].endswith(":"):
-            raise InvalidRow(f"path {name!r} is absolute; paths are relative to the image root and stay below it")
-        if ".." in parts:
-            raise InvalidRow(f"path {name!r} leaves the image root")
-        if not self.local:
-            return posixpath.join(self.root, name)
-        root = os.path.realpath(self.root)
-        try:
-            path = os.path.realpath(os.path.join(root, name))
-        except (OSError, ValueError) as error:
-            raise InvalidRow(f"path {name!r} cannot be resolved: {error}") from error
-        if os.path.commonpath([root, path]) != root:
-            raise InvalidRow(f"path {name!r} is a link that leaves the image root")
-        return path
-
-    def _read_local(self, path: str, name: str) -> bytes:
-        # The path is already free of links; O_NOFOLLOW refuses one put there since, O_NONBLOCK a pipe that never ends.
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno in _FAULTS_OF_THE_NAME:
-                raise InvalidRow(f"file {name!r} cannot be opened: {error.strerror}") from error
-            raise
-        with os.fdopen(descriptor, "rb") as stream:
-            state = os.fstat(descriptor)
-            if stat.S_ISDIR(state.st_mode):
-                raise IsADirectoryError
-            if not stat.S_ISREG(state.st_mode):
-                raise InvalidRow(f"{name!r} is not a regular file")
-            self._require_bounded(state.st_size, name)
-            return stream.read()
-
-    def _require_bounded(self, size: int, name: str) -> None:
-        if size > self.max_bytes:
-            raise InvalidRow(f"file {name!r} has {size} bytes, more than max_input_bytes = {self.max_bytes}")
-
 
 RawInput: TypeAlias = bytes | str | npt.NDArray[np.float64]
 Reader: TypeAlias = Callable[[], RawInput]
@@ -167,120 +66,6 @@ class Texts(InputColumns):
     def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
         for value in batch.column(0).to_pylist():
             yield invalid_row(f"column {self.columns[0]!r} holds no text") if value is None else partial(_itself, value)
-
-
-class Pictures(InputColumns):
-    """Encoded images in one column.
-
-    Its type says where they are: bytes in the table, paths below a folder, a reference to bytes in a file (as tars
-    have), or a struct with the bytes, or with a path where they are null, as Hugging Face ``datasets`` has.
-    """
-
-    def __init__(self, column: str, kind: pa.DataType, folder: ImageFolder, *, stay: bool) -> None:
-        super().__init__([column])
-        self._kind, self._folder, self.stay = kind, folder, stay
-        self.has_paths = is_text(kind) or (pa.types.is_struct(kind) and kind != REFERENCE)
-        self.added = [(DIGEST, pa.binary(ROW_BYTES))] + [(STATE, pa.binary(ROW_BYTES))] * self.has_paths
-
-    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        column = batch.column(self.columns[0])
-        names = batch.schema.names
-        nothing = [None] * len(column)
-        reasons = batch.column(REASON).to_pylist() if REASON in names else nothing
-        digests = batch.column(DIGEST).to_pylist() if self.has_paths and DIGEST in names else nothing
-        for value, reason, digest in zip(column, reasons, digests, strict=True):
-            yield partial(self._read, value, digest) if reason is None else invalid_row(reason)
-
-    def ingested(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        with ThreadPoolExecutor(max_workers=8) as threads:
-            digests = b"".join(threads.map(_digest_of_read, self.readers(batch)))
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        columns[DIGEST] = fixed_column(digests, batch.num_rows)
-        if self.has_paths:
-            columns[STATE] = fixed_column(self.states(batch), batch.num_rows)
-        if self.stay:
-            columns[self.columns[0]] = self._left_there(batch.column(self.columns[0]))
-        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-    def states(self, batch: pa.RecordBatch) -> bytes:
-        """A digest of the state of the file behind each row, row after row; of rows without one always the same."""
-        paths = batch.column(self.columns[0])
-        if pa.types.is_struct(paths.type):
-            paths = _paths_alone(paths)
-        known = paths.to_pylist()
-        with ThreadPoolExecutor(max_workers=1 if self._folder.local else 32) as threads:
-            states = threads.map(lambda path: b"" if path is None else self._folder.state(path).encode(), known)
-            return b"".join(map(digest_of, states))
-
-    def _left_there(self, column: Any) -> Any:
-        """The column without the bytes of pictures, which stay in the source; paths are kept."""
-        if not pa.types.is_struct(column.type):
-            return pa.nulls(len(column), column.type)
-        paths = _paths_alone(column)
-        without = [paths if each.name == "path" else pa.nulls(len(column), each.type) for each in column.type]
-        return pa.StructArray.from_arrays(without, fields=list(column.type))
-
-    def _read(self, value: Any, digest: bytes | None) -> RawInput:
-        if pa.types.is_struct(self._kind) and self._kind != REFERENCE and value.is_valid:
-            value = value["bytes"] if value["bytes"].is_valid else value["path"]
-        if not value.is_valid:
-            raise InvalidRow(f"column {self.columns[0]!r} holds no {'path' if self.has_paths else 'image'}")
-        if is_text(value.type):
-            read = partial(self._folder.read, value.as_py())
-            return read() if digest is None else read_as_ingested(read, digest, value.as_py())
-        size = value["length"].as_py() if value.type == REFERENCE else value.as_buffer().size
-        if size > self._folder.max_bytes:
-            raise InvalidRow(f"the image has {size} bytes, more than max_input_bytes = {self._folder.max_bytes}")
-        if value.type == REFERENCE:
-            return read_reference(self._folder.filesystem, **value.as_py())
-        return bytes(value.as_py())
-
-
-def read_reference(filesystem: Any, file: str, offset: int, length: int) -> bytes:
-    """The bytes that a reference stands for.
-
-    Raises:
-        SplitError: the file ends before.
-    """
-    data = bytes(filesystem.cat_file(file, start=offset, end=offset + length)) if length else b""
-    if len(data) < length:
-        raise SplitError(f"{file}: is cut off at byte {offset + len(data)}; fetch the file again")
-    return data
-
-
-def read_as_ingested(read: Reader, digest: bytes, path: str) -> RawInput:
-    """What ``read`` loads from a file of its own, if that is the content that was ingested with that ``digest``.
-
-    Raises:
-        InvalidRow: it could not be read then either.
-        SplitChangedError: it is another content, or can no longer be read.
-    """
-    try:
-        value = read()
-    except InvalidRow as invalid:
-        if digest_of(_no_input(invalid)) != digest:
-            raise changed(path, f"cannot be read any more ({invalid.reason})") from None
-        raise
-    if digest_of(value) != digest:
-        raise changed(path)
-    return value
-
-
-def _no_input(invalid: InvalidRow) -> bytes:
-    """What is digested in place of an input that cannot be read."""
-    return f"invalid: {invalid.reason}".encode()
-
-
-def _digest_of_read(read: Reader) -> bytes:
-    try:
-        return digest_of(read())
-    except InvalidRow as invalid:
-        return digest_of(_no_input(invalid))
-
-
-def _paths_alone(column: Any) -> Any:
-    """Of a struct with bytes or a path the path, null where there are bytes."""
-    return pc.if_else(pc.struct_field(column, "bytes").is_valid(), None, pc.struct_field(column, "path"))
 
 
 def invalid_row(reason: str) -> Reader:
@@ -376,23 +161,157 @@ def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
     return np.asarray(exact.to_numpy(zero_copy_only=False), np.float64)
 
 
-def input_columns(source: SplitSource, schema: pa.Schema, folder: ImageFolder) -> InputColumns:
-    """How columns of ``schema`` become encoder inputs, by the kind of input and the columns' types.
+ROW_BYTES = 16
 
-    Pictures stay in files of which any rows can be read.
 
-    Raises:
-        SplitError: a column whose type cannot hold such an input.
+_NULL_BITS = np.uint64(0x7FF8_0000_0000_DEAD)
+
+
+_EXACT = 2**53
+
+
+def digest_of(data: Any) -> bytes:
+    """The 16-byte digest of one row's content."""
+    return blake2b(data, digest_size=ROW_BYTES).digest()
+
+
+def combine(parts: Iterable[bytes]) -> str:
+    """One hexadecimal digest of ``parts`` in order, each marked off by its length."""
+    state = blake2b(digest_size=ROW_BYTES)
+    for part in parts:
+        state.update(len(part).to_bytes(8, "little"))
+        state.update(part)
+    return state.hexdigest()
+
+
+class ContentDigest:
+    """The digest of values that come in blocks: of their lengths, and of what they hold, each as one stream.
+
+    Numbers of any width count as their float64 value, so that a column that turns from integers to floats when rows
+    are appended keeps the digests of its earlier rows.
     """
-    kind, columns = source.settings.input_kind, source.settings.input_columns
-    if kind == "features":
-        return Features(columns)
-    column, found = columns[0], schema.field(columns[0]).type
-    if kind == "text" and is_text(found):
-        return Texts(columns)
-    is_either = pa.types.is_struct(found) and {"bytes", "path"} <= {field.name for field in found}
-    if kind == "image" and (is_text(found) or is_bytes(found) or is_either or found == REFERENCE):
-        return Pictures(column, found, folder, stay=source.source.seeks and (is_bytes(found) or is_either))
-    expected = "encoded image bytes or paths" if kind == "image" else "text"
-    where = f"{source.location.uri}: column {column!r} (input)"
-    raise SplitError(f"{where} holds {found}, not {expected}; check input_kind")
+
+    def __init__(self) -> None:
+        self._values, self._lengths = blake2b(digest_size=ROW_BYTES), blake2b(digest_size=ROW_BYTES)
+
+    def update(self, values: Any, lengths: npt.NDArray[np.int64] | None = None) -> None:
+        """More bytes, in rows of these lengths where they differ."""
+        self._values.update(values)
+        if lengths is not None:
+            self._lengths.update(np.ascontiguousarray(lengths, dtype="<i8").data)
+
+    def add_column(self, array: Any) -> None:
+        """The rows of an Arrow array."""
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if is_fixed(array.type):
+            self.update(number_bits(array).data)
+        elif is_list(array.type):
+            self.update(b"", _lengths(pc.list_value_length(array)))
+            self.add_column(array.flatten())
+        elif is_text(array.type) or is_bytes(array.type):
+            whole = array.cast(pa.large_string() if is_text(array.type) else pa.large_binary())
+            self.update(_joined(whole.fill_null("" if is_text(array.type) else b"")), _lengths(pc.binary_length(array)))
+        elif pa.types.is_fixed_size_binary(array.type) and not array.null_count:
+            self.update(fixed_bytes(array))
+        else:
+            self.add_column(pa.array([repr(value) for value in array.to_pylist()], pa.string()))
+
+    def digest(self) -> bytes:
+        """Of everything so far."""
+        return digest_of(self._lengths.digest() + self._values.digest())
+
+
+def row_codes(array: Any) -> npt.NDArray[np.uint64]:
+    """A 64-bit number for each row, (n,): equal where the values are, in every block alike, and rarely elsewhere."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if is_fixed(array.type):
+        return number_bits(array)
+    if is_text(array.type) or is_bytes(array.type):
+        texts = array.to_numpy(zero_copy_only=False)
+    else:
+        texts = np.array([repr(value) for value in array.to_pylist()], object)
+    return np.asarray(pd.util.hash_array(texts, categorize=False), np.uint64)
+
+
+def number_bits(array: Any) -> npt.NDArray[np.uint64]:
+    """The bits of each value's float64 value, (n,); of integers beyond 2^53 their own, of missing ones a NaN's."""
+    if pa.types.is_null(array.type):
+        return np.full(len(array), _NULL_BITS)
+    if pa.types.is_temporal(array.type):
+        array = array.cast(pa.int64() if array.type.bit_width == 64 else pa.int32())
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(array.type):
+        integers = array.fill_null(0).to_numpy(zero_copy_only=False)
+        bits = integers.astype(np.float64).view(np.uint64)
+        large = (integers > _EXACT) | (integers < -_EXACT)
+        bits[large] = integers[large].astype(np.uint64, casting="unsafe")
+    else:
+        floats = array.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)
+        bits = np.array(floats, dtype=np.float64).view(np.uint64)
+        missing = missing | np.isnan(floats)
+    bits[missing] = _NULL_BITS
+    return np.asarray(bits.astype("<u8", copy=False))
+
+
+def fixed_bytes(column: Any) -> bytes:
+    """The bytes of a column of fixed width, row after row."""
+    width = column.type.byte_width
+    _, data = column.buffers()
+    return bytes(memoryview(data)[column.offset * width : (column.offset + len(column)) * width])
+
+
+def fixed_column(data: bytes, rows: int) -> Any:
+    """The column of ROW_BYTES bytes a row that ``data`` holds, row after row."""
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(ROW_BYTES), rows, [None, pa.py_buffer(data)])
+
+
+def is_number(kind: Any) -> bool:
+    """Whether values of this Arrow type are numbers, true and false, or missing without exception."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def as_numbers(column: Any) -> npt.NDArray[np.float64]:
+    """A column of numbers as float64, NaN where it is null."""
+    numbers: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def is_fixed(kind: Any) -> bool:
+    """Whether ``number_bits`` takes values of this Arrow type."""
+    return is_number(kind) or bool(pa.types.is_temporal(kind))
+
+
+def is_text(kind: Any) -> bool:
+    """Whether values of this Arrow type are text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_bytes(kind: Any) -> bool:
+    """Whether values of this Arrow type are bytes of any length."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether values of this Arrow type are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _lengths(lengths: Any) -> npt.NDArray[np.int64]:
+    """The lengths of rows, -1 where one is missing."""
+    found = lengths.cast(pa.int64())
+    return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False))
+
+
+def _joined(array: Any) -> Any:
+    """The bytes of all rows of a large text or binary array one after the other."""
+    _, offsets, data = array.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    return memoryview(data)[bounds[0] : bounds[-1]] if data is not None and len(array) else b""

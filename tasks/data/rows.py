@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from congruence.tasks.data.inputs import InputColumns
-from congruence.tasks.data.locations import as_numbers, is_text
+from congruence.tasks.data.inputs import InputColumns, as_numbers, is_text
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.encoders.loading import Moments
@@ -160,6 +159,12 @@ class Lacking:
         self.rows += 1
         if len(self.first) < FIRST_ROWS:
             self.first.append((row, reason))
+
+    def listed(self, place: Callable[[int], str]) -> str:
+        """The first few in words, each with the ``place`` that it lies at, and how many more there are."""
+        first = sorted(self.first)[:FIRST_ROWS]
+        listed = "; ".join(f"row {row} ({place(row)}): {reason}" for row, reason in first)
+        return listed + (f"; and {self.rows - len(first)} more" if self.rows > len(first) else "")
 
 
 @dataclass

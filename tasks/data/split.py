@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,20 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import read_design
 from congruence.tasks.data.ingest import Looking, SplitRows, own_folder, unseen
-from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader, invalid_row, read_reference
-from congruence.tasks.data.locations import ROW_BYTES, as_numbers, digest_of
-from congruence.tasks.data.rows import FIRST_ROWS, Ingested, RowFacts, rows_without_target
-from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
+from congruence.tasks.data.inputs import (
+    DIGEST,
+    ROW_BYTES,
+    STATE,
+    Features,
+    RawInput,
+    Reader,
+    as_numbers,
+    digest_of,
+    invalid_row,
+)
+from congruence.tasks.data.pictures import read_reference
+from congruence.tasks.data.rows import Ingested, Lacking, RowFacts, rows_without_target
+from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings, runs
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError, unknown_column
@@ -91,7 +101,7 @@ class Split:
             said.append(
                 f"split {self.name!r}: {lacking} of {rows} rows lack a finite number and are left out "
                 f"({inputs.rows} in the features, {targets.rows} in the targets): "
-                f"{self._listed([*inputs.first, *targets.first], lacking)}"
+                f"{Lacking(lacking, [*inputs.first, *targets.first]).listed(self.place)}"
             )
         if lacking > max_invalid * rows:
             remedy = "repair these rows, or raise max_invalid"
@@ -114,7 +124,7 @@ class Split:
             said.append(
                 f"split {self.name!r}: {absent.rows} of {rows} rows lack a feature and stay: the models are given them "
                 f"as they are, and for nearness {_STAND_INS[missing]} (encoder.missing: {missing}): "
-                f"{self._listed(absent.first, absent.rows)}"
+                f"{absent.listed(self.place)}"
             )
         return "\n".join(said) or None
 
@@ -201,7 +211,12 @@ class Split:
         frame = self._stored(stored, shard.start, shard.stop)
         for name in wanted:
             if name in content:
-                values = [_read_or_none(reader) for reader in self._readers(shard)]
+                values: list[RawInput | None] = []
+                for read in self._readers(shard):
+                    try:
+                        values.append(read())
+                    except InvalidRow:
+                        values.append(None)
                 frame[name] = pd.Series(values, index=frame.index, dtype=object)
         return frame[wanted]
 
@@ -309,11 +324,6 @@ class Split:
     def _key_values(self, start: int, stop: int) -> pd.Series[Any]:
         return self._stored([self.key_column], start, stop)[self.key_column]
 
-    def _listed(self, places: list[tuple[int, str]], rows: int) -> str:
-        first = sorted(places)[:FIRST_ROWS]
-        listed = "; ".join(f"row {row} ({self.place(row)}): {reason}" for row, reason in first)
-        return listed + (f"; and {rows - len(first)} more" if rows > len(first) else "")
-
     def _require_columns(self, names: Sequence[str], role: str) -> None:
         available = [name for name in self._ingested.schema.names if not name.startswith("__")]
         for name in names:
@@ -360,22 +370,6 @@ def _ingested_again(settings: SplitSettings, folder: Path) -> Ingested:
         return _ingested(settings, folder)
     except PermissionError:
         return _ingested(settings, own_folder())
-
-
-def runs(shards: Sequence[Shard]) -> list[tuple[int, int]]:
-    """The rows of shards as ranges, in their order, neighbours in one."""
-    found: list[tuple[int, int]] = []
-    for shard in shards:
-        start = found.pop()[0] if found and found[-1][1] == shard.start else shard.start
-        found.append((start, shard.stop))
-    return found
-
-
-def _read_or_none(read: Callable[[], RawInput]) -> RawInput | None:
-    try:
-        return read()
-    except InvalidRow:
-        return None
 
 
 def open_split(settings: SplitSettings, plans: str | Path | None = None, looking: Looking = unseen) -> Split:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import is_moment, moments, unread_time
-from congruence.tasks.data.locations import as_numbers, combine, is_list, is_number, is_text
+from congruence.tasks.data.inputs import as_numbers, combine, is_list, is_number, is_text
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.runtime.errors import SplitError, unknown_column

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -244,3 +245,30 @@ def _all_of_them(reasons: Mapping[int, str], split: Split, folder: Path) -> Path
     rows = ({"row": row, "place": split.place(row), "reason": reasons[row]} for row in sorted(reasons))
     write_whole(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return path
+
+
+def dates_of(settings: SplitSettings) -> list[date]:
+    """Returns the dates of the files of a split, in order; none where its uri has no ``{date}``. No file is opened.
+
+    Raises:
+        SplitError: no such file or folder, or a name without a date where the uri has one.
+    """
+    source = SplitSource.of(settings)
+    dates = source.location.dates
+    return [] if dates is None else sorted({dates.date_of(path) for path in source.paths()})
+
+
+def first_rows(uri: str, rows: int) -> pa.Table:
+    """At most so many rows of the first file at ``uri``, before anything is said about its columns.
+
+    Raises:
+        SplitError: no such file or folder, or its format cannot be inferred.
+    """
+    source = SplitSource.of(SplitSettings(uri=uri, input="-"))
+    held: list[pa.RecordBatch] = []
+    for batch in source.batches(source.paths()[0], only_first=True):
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= rows:
+            break
+    found = pa.Table.from_batches(held).slice(0, rows)
+    return found.select([name for name in found.column_names if not name.startswith("__")])

@@ -26,7 +26,7 @@ from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import columns_of_predictions, output_columns_among, read_distribution
 from congruence.tasks.contract.settings import AUTO, StoredPredictions
 from congruence.tasks.data.columns import first_text, no_numbers
-from congruence.tasks.data.locations import ContentDigest, combine, is_list, is_number, is_text
+from congruence.tasks.data.inputs import ContentDigest, combine, is_list, is_number, is_text
 from congruence.tasks.data.settings import SplitSettings, StoredColumns
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.stored import StoredPart, StoredTable, batches_of, read_stored, stored_in_frame

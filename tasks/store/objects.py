@@ -30,7 +30,7 @@ from congruence.kernels.distributions.recalibrated import Recalibrated, Recalibr
 from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.settings import families
-from congruence.tasks.data.locations import ContentDigest, combine
+from congruence.tasks.data.inputs import ContentDigest, combine
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.runtime.errors import ContractError

@@ -17,20 +17,22 @@ import atexit
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import date
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
 from itertools import chain
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
+import fsspec
 import pyarrow as pa
 
-from congruence.tasks.data.locations import Location, combine, file_state
-from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.inputs import combine
+from congruence.tasks.data.settings import DatedPath, SplitSettings
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError, changed
+from congruence.tasks.runtime.files import is_local
 
 REFERENCE = pa.struct([("file", pa.string()), ("offset", pa.int64()), ("length", pa.int64())])
 """The type of bytes that stay where they are, in a file of the split's file system."""
@@ -39,14 +41,113 @@ REASON = "__reason__"
 
 BATCH_ROWS = 256
 """Rows that a stream holds at once where nothing says how large they are: with images of 100 kB some 25 MB."""
-BATCH_BYTES = 2**24
-"""Bytes that a stream holds at once where a row's size is known."""
-MOST_BATCH_ROWS = 2**13
 
 
-def batch_rows(row_bytes: float) -> int:
-    """How many rows of so many bytes a stream holds at once."""
-    return max(BATCH_ROWS, min(MOST_BATCH_ROWS, int(BATCH_BYTES // max(1.0, row_bytes))))
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_STATES = (
+    "ETag", "etag", "e_tag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Location:
+    """A URI, its file system, and its path there."""
+
+    uri: str
+    filesystem: Any
+    path: str
+    options: Mapping[str, Any] = field(repr=False)
+    dates: DatedPath | None = None
+    window: SplitSettings | None = None
+    """Says which dates are read: all by default."""
+
+    @classmethod
+    def of(cls, uri: str, storage_options: Mapping[str, Any], window: SplitSettings | None = None) -> Location:
+        """The location of ``uri``; raises SplitError where no installed file system answers to its protocol."""
+        try:
+            filesystem, path = fsspec.core.url_to_fs(uri, **storage_options)
+        except (ImportError, ValueError) as error:
+            raise SplitError(f"{uri}: {error}; use a path or install the file system, for example s3fs") from error
+        path = path.rstrip("/") or path
+        return cls(uri, filesystem, path, dict(storage_options), DatedPath.of(path), window)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the files lie in this machine's own file system."""
+        return is_local(self.filesystem)
+
+    @cached_property
+    def is_glob(self) -> bool:
+        """Whether the path is a pattern: what exists under that name is taken as it is."""
+        if self.dates is not None:
+            return True
+        return any(character in self.path for character in "*?[") and not self.filesystem.exists(self.path)
+
+    def is_folder(self) -> bool:
+        """Whether a folder lies here."""
+        return bool(self.filesystem.isdir(self.path))
+
+    def child(self, name: str) -> str:
+        """The path of ``name`` in the folder that lies here."""
+        return f"{self.path.rstrip('/')}/{name}"
+
+    def folder_of(self, paths: Sequence[str]) -> str:
+        """The folder that lies here, or that the first of its files lies in."""
+        folder: str = self.path if self.is_folder() else self.filesystem._parent(paths[0])
+        return folder
+
+    def files(self, suffixes: Sequence[str]) -> list[str]:
+        """The file, or the folder's or glob's files that end in one of ``suffixes``, sorted by path.
+
+        Hidden files and those that begin with an underscore are markers of other programs and do not count.
+        Raises SplitError where nothing lies, or where a network or a store does not answer.
+        """
+        try:
+            return self._files(suffixes)
+        except Exception as error:  # what file systems raise has no class in common
+            if self.is_local or isinstance(error, SplitError):
+                raise
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise SplitError(f"{self.uri}: is not reached ({said}); check the address and storage_options") from error
+
+    def _files(self, suffixes: Sequence[str]) -> list[str]:
+        if not self.is_local:
+            self.filesystem.invalidate_cache()  # files are known by their state, so that must not be one of before
+        if self.is_glob:
+            pattern = self.path if self.dates is None else self.dates.glob
+            found = [path for path in self.filesystem.glob(pattern) if not self.filesystem.isdir(path)]
+            found = found if self.dates is None else self.dates.within(found, self.window)
+        elif self.filesystem.isdir(self.path):
+            found = [path for path in self.filesystem.find(self.path) if path.endswith(tuple(suffixes))]
+            found = [path for path in found if not re.search("(^|/)[._]", path[len(self.path) :].lstrip("/"))]
+        elif self.filesystem.exists(self.path):
+            return [self.path]
+        else:
+            raise SplitError(f"{self.uri}: no such file or folder; check the path")
+        if not found:
+            raise SplitError(f"{self.uri}: holds no file that ends in {' or '.join(suffixes)}; check uri and format")
+        return sorted(found)
+
+    def partitions(self, path: str) -> dict[str, str | None]:
+        """The columns that folders between here and a file say, as in ``country=de/part.parquet``."""
+        fixed = re.split(r"[^/]*[*?\[{]", self.path, maxsplit=1)[0] if self.is_glob else self.path
+        folders = path[len(fixed) :].split("/")[:-1] if path.startswith(fixed) else []
+        named = (folder.partition("=") for folder in folders if "=" in folder)
+        return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, _, value in named}
+
+
+def file_state(filesystem: Any, path: str, local: bool) -> str:
+    """The state of a file as its file system tells it, to every machine alike; raises OSError where there is none.
+
+    Size, times and inode, which a file renamed over it does not share; of an object its size and ETag, or where its
+    store has none what else it says of the content.
+    """
+    if local:
+        found = os.stat(path)
+        return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+    info = filesystem.info(path)  # a listing says less than a request of its own: only what both say is compared
+    name = next((name for name in _STATES if info.get(name)), None)
+    return f"{info['size']} {info[name]}" if name is not None else str(filesystem.ukey(path))
 
 
 @dataclass(frozen=True)
@@ -299,30 +400,3 @@ def _detected(location: Location) -> Source:
     if len(found) > 1:
         raise SplitError(f"{location.uri}: the folder mixes {', '.join(sorted(found))} files; set format")
     return next(iter(found.values()))
-
-
-def dates_of(settings: SplitSettings) -> list[date]:
-    """Returns the dates of the files of a split, in order; none where its uri has no ``{date}``. No file is opened.
-
-    Raises:
-        SplitError: no such file or folder, or a name without a date where the uri has one.
-    """
-    source = SplitSource.of(settings)
-    dates = source.location.dates
-    return [] if dates is None else sorted({dates.date_of(path) for path in source.paths()})
-
-
-def first_rows(uri: str, rows: int) -> pa.Table:
-    """At most so many rows of the first file at ``uri``, before anything is said about its columns.
-
-    Raises:
-        SplitError: no such file or folder, or its format cannot be inferred.
-    """
-    source = SplitSource.of(SplitSettings(uri=uri, input="-"))
-    held: list[pa.RecordBatch] = []
-    for batch in source.batches(source.paths()[0], only_first=True):
-        held.append(batch)
-        if sum(each.num_rows for each in held) >= rows:
-            break
-    found = pa.Table.from_batches(held).slice(0, rows)
-    return found.select([name for name in found.column_names if not name.startswith("__")])

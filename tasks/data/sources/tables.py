@@ -21,13 +21,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.locations import Location
-from congruence.tasks.data.sources import SourceFile, batch_rows, source
+from congruence.tasks.data.sources import BATCH_ROWS, Location, SourceFile, source
 from congruence.tasks.runtime.errors import SplitError
 
 _BUFFERS = 2**24
 """Bytes read ahead in all columns together; more columns have smaller buffers."""
 _ARROW_FILE = b"ARROW1"
+
+BATCH_BYTES = 2**24
+"""Bytes that a stream holds at once where a row's size is known."""
+MOST_BATCH_ROWS = 2**13
+
+
+def batch_rows(row_bytes: float) -> int:
+    """How many rows of so many bytes a stream holds at once."""
+    return max(BATCH_ROWS, min(MOST_BATCH_ROWS, int(BATCH_BYTES // max(1.0, row_bytes))))
 
 
 @source("parquet", suffixes=(".parquet", ".pq"), seeks=True)

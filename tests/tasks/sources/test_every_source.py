@@ -22,9 +22,10 @@ from source_forms import FORMS, ROWS, described, forms, table
 
 from congruence.tasks.data import sources
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.sources import SourceFile, first_rows, source
+from congruence.tasks.data.sources import SourceFile, source
 from congruence.tasks.data.sources.tables import _streamed
 from congruence.tasks.data.split import Split, open_split
+from congruence.tasks.data.usable import first_rows
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 
 
@@ -254,7 +255,8 @@ def test_vectors_come_from_arrays_and_columns_alike(form: str, tmp_path: Path) -
 
 LEFT_EARLY = """
 import io, sys, time
-from congruence.tasks.data.sources import SourceFile, first_rows, text
+from congruence.tasks.data.sources import SourceFile, text
+from congruence.tasks.data.usable import first_rows
 
 class Slow(io.FileIO):
     def read(self, size=-1):

@@ -9,10 +9,9 @@ import pytest
 from encoder_inputs import of_features
 from pydantic import ValidationError
 
-from congruence.tasks.data.locations import DatedPath
-from congruence.tasks.data.sources import dates_of
+from congruence.tasks.data.settings import DatedPath
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.data.usable import split_of_rows
+from congruence.tasks.data.usable import dates_of, split_of_rows
 from congruence.tasks.runtime.errors import SplitError
 
 

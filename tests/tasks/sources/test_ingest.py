@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from congruence.tasks.data import ingest, rows
 from congruence.tasks.data import split as split_module
 from congruence.tasks.data.ingest import ingest_files, require_columns, source_files
-from congruence.tasks.data.locations import ContentDigest
+from congruence.tasks.data.inputs import ContentDigest
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError
