@@ -166,7 +166,7 @@ def watch(
     gate, 4 where none failed it but on one it is undecided.
     """
     settings = open_file(file, home)
-    from congruence.tasks.settings.sections import every_seconds
+    from congruence.tasks.settings.production import every_seconds
 
     pause = every_seconds(every) if every is not None else None
     announce("starting; the first pass follows in some seconds")

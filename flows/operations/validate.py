@@ -15,7 +15,6 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.rng import stream
 from congruence.tasks.contract.loading import read_description, settings_in
-from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import require_pictures, split_of_rows
@@ -25,7 +24,7 @@ from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.models.evaluated_rows import contract_rows
 from congruence.tasks.models.processes import warm_model
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.settings.sections import AUTO, ModelVersion
 
 CONTRACT_ROWS = 8
 MEAN_ROWS = 2_000

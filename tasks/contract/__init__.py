@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from congruence.tasks.contract.reading import describe_distribution as describe_distribution
     from congruence.tasks.contract.reading import distribution_columns as distribution_columns
     from congruence.tasks.contract.reading import read_distribution as read_distribution
-    from congruence.tasks.contract.settings import PredictionSettings as PredictionSettings
     from congruence.tasks.runtime.errors import ContractError as ContractError
+    from congruence.tasks.settings.sections import PredictionSettings as PredictionSettings
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

@@ -26,13 +26,13 @@ from pydantic import ValidationError
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.model import EXPOSURE, PredictiveModel, failure_text
-from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.mlflow.connection import is_transient
 from congruence.tasks.models.registry import logged_model_record, resolve
 from congruence.tasks.readers.base import Spec
 from congruence.tasks.runtime.errors import ContractError, mask_text
 from congruence.tasks.runtime.files import digest_of
-from congruence.tasks.settings.sections import Isolation, ModelVersion
+from congruence.tasks.settings.parts import Isolation
+from congruence.tasks.settings.sections import AUTO, ModelVersion, PredictionSettings
 
 METADATA_KEY = "congruence"
 

@@ -39,12 +39,12 @@ from congruence.tasks.contract.reading import (
     read_distribution,
     without_categories,
 )
-from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform
 from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.readers.base import UnreadableOutputError, is_of
 from congruence.tasks.readers.read import is_columns, known, read_output
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import default_home, home_store
+from congruence.tasks.settings.sections import AUTO, Column, PredictionSettings, Transform
 
 logger = logging.getLogger(__name__)
 

@@ -28,11 +28,10 @@ from mlflow.types.schema import Schema
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.reading import cell_in_words, read_distribution, without_categories
-from congruence.tasks.contract.settings import AUTO, RATES, PredictionSettings, families
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
 from congruence.tasks.runtime.errors import ContractError, trouble
-from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.settings.sections import AUTO, RATES, ModelVersion, PredictionSettings, families
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from congruence.kernels.distributions.quantiles import TAILS
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.contract.settings import AUTO, SHARED, PredictionSettings, families
 from congruence.tasks.readers.base import Spec, UnreadableOutputError, columns_of, on_host, quoted
 from congruence.tasks.readers.columns import told_by
 from congruence.tasks.readers.read import read_output
 from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.settings.sections import AUTO, SHARED, PredictionSettings, families
 
 _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,

@@ -34,7 +34,7 @@ from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.runtime.errors import SplitError, unknown_column
 
 if TYPE_CHECKING:
-    from congruence.tasks.contract.settings import LabelSettings, StoredPredictions
+    from congruence.tasks.settings.production import LabelSettings, StoredPredictions
 
 FEWEST_SHARED = 30
 """Keys that versions must share before they are evaluated on these together."""

@@ -28,8 +28,8 @@ from congruence.tasks.models.registry import STORED, RegistryError, select
 from congruence.tasks.runtime.errors import SettingsError, SplitError
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
-from congruence.tasks.settings.sections import FITTED_ON, EncoderSettings, ModelEntry, ModelVersion
+from congruence.tasks.settings.evaluation import EvaluationSettings, ModelEntry, entry_digest, settings_digest
+from congruence.tasks.settings.sections import FITTED_ON, EncoderSettings, ModelVersion
 
 
 @dataclass(frozen=True)

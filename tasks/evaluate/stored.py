@@ -24,7 +24,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import columns_of_predictions, output_columns_among, read_distribution
-from congruence.tasks.contract.settings import AUTO, StoredPredictions
 from congruence.tasks.data.columns import first_text, no_numbers
 from congruence.tasks.data.inputs import ContentDigest, combine, is_list, is_number, is_text
 from congruence.tasks.data.settings import SplitSettings, StoredColumns
@@ -34,6 +33,8 @@ from congruence.tasks.mlflow.connection import database_file, use_tracking, with
 from congruence.tasks.models.registry import STORED, RegistryError, resolve
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.production import StoredPredictions
+from congruence.tasks.settings.sections import AUTO
 
 _NUMBERED = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)/v?(?P<version>\d+)")
 _NUMBER = re.compile(r"(?:v|version)?[ _.-]?(?P<version>\d+)", re.IGNORECASE)

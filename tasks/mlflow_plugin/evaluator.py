@@ -35,10 +35,9 @@ from pydantic import Field
 
 from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.scores.metrics import METRICS_ASKED, MetricName
 from congruence.tasks.settings.parts import ProtocolSettings, Strict, checked
-from congruence.tasks.settings.sections import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings, PredictionSettings
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions import Distribution

@@ -44,7 +44,8 @@ from congruence.tasks.readers.base import UnreadableOutputError, unflatten
 from congruence.tasks.readers.read import installed_readers
 from congruence.tasks.runtime.errors import ContractError, SettingsError
 from congruence.tasks.runtime.memory import MadeOnce
-from congruence.tasks.settings.sections import ModelVersion, PredictSettings, TrackingSettings
+from congruence.tasks.settings.parts import PredictSettings
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 logger = logging.getLogger(__name__)
 

@@ -33,13 +33,12 @@ from congruence.tasks.contract.reading import (
     score_map_columns,
     spec_distribution,
 )
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.readers.base import Spec
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import from_npz
-from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
+from congruence.tasks.settings.sections import EncoderSettings, ModelVersion, PredictionSettings
 
 _UNDONE: dict[str, Callable[[Array], Array]] = {
     "exp": np.log,

@@ -31,7 +31,6 @@ from congruence.kernels.recalibration.recalibration_map import RecalibrationMap,
 from congruence.kernels.rng import hashed_keys, keyed_uniforms
 from congruence.tasks.contract.loading import METADATA_KEY, fetch
 from congruence.tasks.contract.log import logged_model_name, without_notices
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.settings import Shard, SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
@@ -58,6 +57,7 @@ from congruence.tasks.settings.sections import (
     FITTED_UNTIL,
     EncoderSettings,
     ModelVersion,
+    PredictionSettings,
     TrackingSettings,
     fitted_on,
 )

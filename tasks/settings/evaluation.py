@@ -11,13 +11,13 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.trust.rule import WithholdingRule
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.contract.settings import PredictionSettings, StoredPredictions
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import default_home, digest_of, tracking_uri
 from congruence.tasks.scores.metrics import METRICS_ASKED, MetricName
 from congruence.tasks.settings.parts import (
     ClusterSettings,
+    PredictSettings,
     ProtocolSettings,
     SolverSettings,
     Strict,
@@ -25,13 +25,8 @@ from congruence.tasks.settings.parts import (
     checked,
     read_keys,
 )
-from congruence.tasks.settings.sections import (
-    EncoderSettings,
-    ModelEntry,
-    PredictSettings,
-    TrackingSettings,
-    WatchSettings,
-)
+from congruence.tasks.settings.production import StoredPredictions, WatchSettings
+from congruence.tasks.settings.sections import EncoderSettings, PredictionSettings, TrackingSettings
 
 _LOCAL_DIR = "local-dir:"
 
@@ -44,6 +39,22 @@ class StoreSettings(Strict):
     """Half precision takes half the room, and moves CCE by some 6e-4 of itself."""
     storage_options: Annotated[dict[str, Any], Field(repr=False)] = {}
     """Passed to the fsspec file system: endpoint, credentials. Never logged."""
+
+
+class ModelEntry(Strict):
+    """Versions that are read, or given rows, in a way of their own.
+
+    Attributes:
+        uri: which, as a text under ``models:`` says it.
+        predictions: how their output is read, in place of the file's.
+        model_inputs: the columns that they are given, among those of the split; else its signature chooses.
+        name: what a model is called that nobody registered, in place of the name that it was logged under.
+    """
+
+    uri: str = Field(min_length=1)
+    predictions: PredictionSettings | None = None
+    model_inputs: list[str] | None = Field(default=None, min_length=1)
+    name: str | None = Field(default=None, min_length=1)
 
 
 class EvaluationSettings(Strict):

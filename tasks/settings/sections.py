@@ -1,19 +1,23 @@
-"""Sections of an evaluation file: its encoder, its models and their versions, MLflow, and the looks of a watch."""
+"""Sections of an evaluation file: its encoder, its models, their versions and how their output is read, and MLflow."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
+from functools import cache
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import Field, field_validator
 
-from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.runtime.errors import SettingsError
+from congruence.kernels import distributions
+from congruence.tasks.readers.base import parse_call
 from congruence.tasks.settings.parts import Strict
+
+if TYPE_CHECKING:  # a file with a mistake is refused before SciPy is loaded
+    from congruence.kernels.distributions.base import Distribution
 
 COMPACT = "compact"
 RANDOM = "random"
@@ -153,41 +157,181 @@ def fitted_on(split_digest: str) -> str:
     return split_digest[:32]
 
 
-Isolation = Literal["none", "environment"]
+Column = str | float | list[str]
+"""A column name, a constant for every row, or several columns that form the matrix of one parameter."""
+
+Transform = Literal["exp", "sqrt", "square", "reciprocal", "softplus", "softmax"]
+
+AUTO = "auto"
+"""The family of what is read as the model returns it."""
+
+SHARED = {"quantiles": "levels", "histogram": "borders", "weighted_samples": "support"}
+"""What all rows of a family share, and settings give: of quantiles always, of the others where no column has it."""
+
+RATES = {
+    "poisson": "rate",
+    "negative_binomial": "mean",
+    "double_poisson": "mean",
+    "zero_inflated_poisson": "rate",
+    "zero_inflated_negative_binomial": "mean",
+    "zero_inflated_double_poisson": "mean",
+}
+"""The families of counts that an exposure multiplies, and the parameter that it multiplies."""
+
+_VALUES_OF_A_ROW = ("samples", "quantiles")
+
+_GIVEN_WITH = {
+    "levels": ("quantiles", AUTO),
+    "borders": ("histogram",),
+    "support": ("weighted_samples",),
+    "crossing": ("quantiles", AUTO),
+    "tails": ("quantiles", AUTO),
+    "draws_axis": ("samples",),
+}
 
 
-class PredictSettings(Strict):
-    """How versions are asked for their predictions.
+class Family(Protocol):
+    """How a family is made from its parameters."""
 
-    Attributes:
-        isolation: every version runs in a process of its own. With ``none`` that has the worker's packages and
-            environment variables. With ``environment`` it has the Python and the packages that were logged with the
-            version (made once by uv or pyenv and kept in the home folder), and none of the worker's variables. That is
-            no security boundary, as it is the same user on the same machine: run workers in a container of their own
-            for models you do not trust.
-        timeout: seconds that a version may take to load, and to answer one call (a shard of the split).
-        build_timeout: seconds that making its environment may take.
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of the parameters, in order."""
+
+    def __call__(self, *values: Any, **named: Any) -> Distribution:
+        """The distribution with parameters by place or by name."""
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Every family of ``congruence.kernels.distributions`` by its name in settings: StudentT is ``student_t``.
+
+    Every family of counts is there with more zeros and with other ones, too: ``zero_inflated_poisson``.
+    """
+    from congruence.kernels.distributions.base import Distribution, snake_case
+    from congruence.kernels.distributions.counts import Count, Hurdle, ZeroInflated, ZeroModified, ZeroModifiedFamily
+
+    members = (getattr(distributions, name) for name in dir(distributions))
+    kinds = [kind for kind in members if isinstance(kind, type) and issubclass(kind, Distribution)]
+    plain = [kind for kind in kinds if not issubclass(kind, ZeroModified) and is_dataclass(kind)]
+    known: dict[str, Family] = {snake_case(kind.__name__): kind for kind in plain}
+    for base in (kind for kind in plain if issubclass(kind, Count)):
+        for wrapper in (ZeroInflated, Hurdle):
+            known[snake_case(wrapper.__name__ + base.__name__)] = ZeroModifiedFamily(wrapper, base)
+    return known
+
+
+def parameter_names(family: str) -> tuple[str, ...]:
+    """The parameters of a family, in the order of its constructor."""
+    return families()[family].parameter_names()
+
+
+class PredictionSettings(Strict):
+    """The family of the predictive distributions and where its parameters are in the model's output.
+
+    ``columns`` maps each parameter of the family to an output column (an array-valued column gives a matrix), to a list
+    of columns, or to a number that holds for every row. A parameter without an entry is the column of its own name, or
+    the columns NAME_0, NAME_1, ...; samples and quantiles (parameter ``values``) may also be all columns in order.
+    ``transforms`` serve models that give a variance (``sqrt``) or a logarithm (``exp``). Quantiles need ``levels``; the
+    ``borders`` of a histogram and the ``support`` of weighted samples may be given here or be columns. A mixture names
+    the family of its ``component``; its ``weights`` and each parameter are then matrices (n, K).
+
+    Quantiles that cross are sorted (Chernozhukov et al. 2010), or refused with ``crossing: refuse``; ``tails`` says how
+    they go on beyond the outer levels.
+
+    ``exposure`` names the column by which predicted rates are multiplied: a rate model is one of counts with it.
+
+    ``method`` asks the model behind MLflow's wrapper: "pred_dist", or "predict(return_std=True)" with literal
+    arguments. Family "auto", the default, reads what comes back by its structure (``congruence.tasks.readers``).
     """
 
-    isolation: Isolation = "none"
-    timeout: float = Field(default=600.0, gt=0)
-    build_timeout: float = Field(default=1800.0, gt=0)
+    family: str = AUTO
+    """Of the distributions that the output spells."""
+    method: str | None = None
+    """Of the native model, asked in place of the logged ``predict``."""
+    columns: dict[str, Column] = Field(default_factory=dict)
+    transforms: dict[str, Transform] = Field(default_factory=dict)
+    levels: list[float] | None = None
+    borders: list[float] | None = None
+    support: list[float] | None = None
+    draws_axis: Literal[0, 1] | None = None
+    """Of an array of samples: 1 where it is (rows, draws), 0 where it is (draws, rows)."""
+    component: str | None = None
+    crossing: Literal["sort", "refuse"] | None = None
+    """Of quantiles that fall as the level rises: sort by default."""
+    tails: Literal["normal", "exponential", "none"] | None = None
+    """Of quantiles beyond the outer levels: normal by default, through the outer two on each side."""
+    exposure: str | None = None
+    """Column of how long, or of how much, each count is: the predicted mean is multiplied by it."""
+
+    @field_validator("family", "component", mode="before")
+    @classmethod
+    def _spelled_as_here(cls, name: Any) -> Any:
+        """``lognormal``, ``LogNormal`` and ``log-normal`` are ``log_normal``."""
+        if not isinstance(name, str) or name == AUTO:
+            return name
+        return {_letters(known): known for known in families()}.get(_letters(name), name)
+
+    def _contradictions(self) -> Iterator[str]:
+        yield from _unknown_family("family", self.family, {AUTO, *families()})
+        if self.method is not None:
+            parse_call(self.method)  # which says itself what is wrong with it
+        if (self.component is not None) != (self.family == "mixture"):
+            yield f"component: is {self.component!r} with family {self.family!r}; only a mixture has one"
+        if self.component is not None:
+            yield from _unknown_family("component", self.component, set(families()) - {"mixture", "samples", *SHARED})
+        for name, (family, *others) in _GIVEN_WITH.items():
+            lacks = name == "levels" and self.family == family and self.levels is None
+            if lacks or (getattr(self, name) is not None and self.family not in (family, *others)):
+                verb = "are" if name in SHARED.values() else "is"
+                yield f"{name}: {verb} given with family {family!r}, and only with it"
+        if self.exposure is not None and self.family not in (AUTO, *RATES):
+            yield f"exposure: multiplies the mean of a distribution of counts, one of {', '.join(RATES)}"
+        steps = pairwise([0.0, *(self.levels or ()), 1.0])
+        if self.levels is not None and not (self.levels and all(low < high for low, high in steps)):
+            shares = [round(level / 100.0, 12) for level in self.levels]
+            percents = max(self.levels, default=0.0) > 1.0 and all(
+                low < high for low, high in pairwise([0.0, *shares, 1.0])
+            )
+            more = f"; of percentages give the shares {shares}" if percents else ""
+            yield f"levels: {self.levels} must increase strictly and lie inside (0, 1){more}"
+        for key, entries in (("columns", self.columns), ("transforms", self.transforms)):
+            for name in entries:
+                if name not in self.parameters:
+                    if self.family == AUTO:
+                        yield f"{key}: are those of a family; give family: normal, for example"
+                    known = ", ".join(self.parameters)
+                    yield f"{key}.{name}: {self.family} has no such parameter; its parameters are {known}"
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that the output must give."""
+        if self.component is not None:
+            return ("weights", *parameter_names(self.component))
+        if self.family in _VALUES_OF_A_ROW:
+            return ("values",)
+        if self.family == AUTO:
+            return ()
+        return tuple(name for name in parameter_names(self.family) if name not in self.shared)
+
+    def digested(self) -> dict[str, Any]:
+        """What a digest covers: what is given, and the tails of quantiles also where they are the default."""
+        tails = {"tails": self.tails or "normal"} if self.family == "quantiles" else {}
+        return self.model_dump(mode="json", exclude_none=True) | tails
+
+    @property
+    def shared(self) -> dict[str, list[float]]:
+        """What all rows share and these settings give, by the family's name for it."""
+        name = SHARED.get(self.family)
+        value = getattr(self, name) if name is not None else None
+        return {} if name is None or value is None else {name: value}
 
 
-class ModelEntry(Strict):
-    """Versions that are read, or given rows, in a way of their own.
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
-    Attributes:
-        uri: which, as a text under ``models:`` says it.
-        predictions: how their output is read, in place of the file's.
-        model_inputs: the columns that they are given, among those of the split; else its signature chooses.
-        name: what a model is called that nobody registered, in place of the name that it was logged under.
-    """
 
-    uri: str = Field(min_length=1)
-    predictions: PredictionSettings | None = None
-    model_inputs: list[str] | None = Field(default=None, min_length=1)
-    name: str | None = Field(default=None, min_length=1)
+def _unknown_family(key: str, value: str, known: set[str]) -> Iterator[str]:
+    if value not in known:
+        yield f"{key}: {value!r} is not a family here; choose one of {', '.join(sorted(known))}"
 
 
 class TrackingSettings(Strict):
@@ -254,81 +398,3 @@ class TrackingSettings(Strict):
     def new_inputs(self) -> str:
         """The experiment of new inputs that were judged by a split."""
         return f"{self.experiment}/new-inputs"
-
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"^\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>[smhd])\s*$")
-
-
-def parse_duration(value: Any) -> Any:
-    """Seconds of ``90``, ``90s``, ``5m``, ``2h`` or ``1d``.
-
-    Raises:
-        ValueError: another form.
-    """
-    if not isinstance(value, str):
-        return value
-    if match := _DURATION.match(value):
-        return float(match["number"]) * _UNITS[match["unit"]]
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError(f"'{value}' is not a duration; write 90s, 5m, 2h or 1d") from None
-
-
-def every_seconds(text: str) -> float:
-    """Seconds of a duration on the command line.
-
-    Raises:
-        SettingsError: not a duration, or none above zero.
-    """
-    try:
-        seconds = float(parse_duration(text))
-    except ValueError as error:
-        raise SettingsError(f"--every: {error}") from error
-    if not seconds > 0:
-        raise SettingsError(f"--every: must be greater than zero, found {text}; write 90s, 5m, 2h or 1d")
-    return seconds
-
-
-Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
-
-
-class MonitorSettings(Strict):
-    """When looks at a version on new dates, all together, call it wrong or changed.
-
-    Attributes:
-        level: the share of right versions, at most, that are ever called wrong, over any number of looks at a split.
-        average_run_length: looks at a right version, on average and at least, until a change is called falsely.
-        least_rows: a look waits until the new dates have so many rows.
-    """
-
-    level: float = Field(default=0.05, gt=0.0, lt=1.0)
-    average_run_length: float = Field(default=1000.0, gt=1.0)
-    least_rows: int = Field(default=100, ge=10)
-
-
-class WatchSettings(Strict):
-    """Which registry versions a watcher evaluates, and how often it looks.
-
-    Attributes:
-        models: names of registered models, with shell wildcards (``angle-*``); by default the file's ``models``.
-        aliases: only versions that hold one of these aliases.
-        tags: only versions that carry these tags with these values.
-        in_use: the aliases that say which versions are in use; by default any alias does. These are looked at again
-            on the new dates of a split that has ``new_dates_only``; other versions, once.
-        monitor: when looks over time call a version wrong or changed.
-        in_process_rows: splits of features that are no longer, and need no encoder, are evaluated in the watcher's own
-            process, without a cluster; by default none is.
-        every: time between two looks at the registry.
-        retry_after: ``congruence watch`` tries a version that failed again after so long.
-    """
-
-    models: list[str] = []
-    aliases: list[str] = []
-    tags: dict[str, str] = {}
-    in_use: list[str] = []
-    monitor: MonitorSettings = MonitorSettings()
-    in_process_rows: int = Field(default=0, ge=0)
-    every: Seconds = 60.0
-    retry_after: Seconds = 3600.0

@@ -29,14 +29,13 @@ from congruence.kernels.distributions import Distribution, Mixture
 from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount, recalibrated
 from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.tasks.contract.settings import families
 from congruence.tasks.data.inputs import ContentDigest, combine
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import digest_of, from_npz, is_local, to_npz, write_whole
 from congruence.tasks.runtime.memory import MadeOnce
-from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.settings.sections import ModelVersion, families
 
 _INCOMING = ".incoming"
 

@@ -28,7 +28,6 @@ from congruence.kernels.recalibration.recalibration_map import (
 )
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import distribution_columns, output_columns, read_distribution
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.readers.base import spec
 from congruence.tasks.recalibration.model import RecalibratedModel, corrected_output
 from congruence.tasks.recalibration.versions import pack_encoder
@@ -39,7 +38,7 @@ from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.version import is_wanted
 from congruence.tasks.sentences.calibration import CorrectionPreview, PreviewRow, judgement
-from congruence.tasks.settings.sections import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings, PredictionSettings
 from congruence.tasks.store.objects import describe, restore
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from encoder_inputs import of_features
 
-from congruence.tasks.contract.settings import StoredPredictions
 from congruence.tasks.data.split import open_split
 from congruence.tasks.data.stored import StoredTable, read_stored
 from congruence.tasks.evaluate.stored import rows_in_frame, write_parts
 from congruence.tasks.runtime.errors import SettingsError, SplitError
+from congruence.tasks.settings.production import StoredPredictions
 
 
 def table(folder: Path, rows: dict[str, Any], labels: dict[str, Any] | None = None, **named: Any) -> StoredTable:

@@ -16,12 +16,12 @@ from congruence.flows.operations.recalibrate import NothingToMendError, asked_ve
 from congruence.flows.operations.watch import check_once
 from congruence.kernels.dependence.correlation import hold_out
 from congruence.tasks.contract import ContractError
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.evaluate.plan import left_out
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.recalibration.versions import FittedVersion, require_given
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.settings.sections import PredictionSettings
 
 ROWS = 700
 

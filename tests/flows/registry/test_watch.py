@@ -17,7 +17,7 @@ from congruence.flows.operations.watch import check_once, only_watch, watch, wat
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.sections import WatchSettings, parse_duration
+from congruence.tasks.settings.production import WatchSettings, parse_duration
 
 
 @pytest.fixture

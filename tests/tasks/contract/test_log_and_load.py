@@ -18,8 +18,8 @@ from sklearn.linear_model import LinearRegression, PoissonRegressor, QuantileReg
 from congruence.kernels.distributions import Distribution, Laplace, Normal, Poisson, Quantiles
 from congruence.tasks.contract import ContractError, check_contract, log_predictive_model
 from congruence.tasks.contract.model import failure_text
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.models.registry import RegistryError, list_versions, resolve, select
+from congruence.tasks.settings.sections import PredictionSettings
 
 FRAME = pd.DataFrame({"a": np.linspace(0, 1, 12), "b": np.linspace(1, 2, 12)})
 TARGET = 3 * FRAME["a"] + np.sin(40 * FRAME["b"])

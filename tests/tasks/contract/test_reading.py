@@ -29,11 +29,11 @@ from congruence.tasks.contract import (
     distribution_columns,
     read_distribution,
 )
-from congruence.tasks.contract.settings import families
 from congruence.tasks.report.evaluation import quantiles_read
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.scores.summary import values_of
+from congruence.tasks.settings.sections import families
 from congruence.tasks.store.objects import describe, restore
 
 LOC, SCALE = np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 2.0])

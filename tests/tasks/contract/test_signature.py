@@ -18,8 +18,8 @@ from mlflow.types import ColSpec, DataType, Schema
 from congruence.tasks.contract import ContractError, check_contract
 from congruence.tasks.contract.model import to_signature, to_tensor
 from congruence.tasks.contract.reading import output_columns
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import open_split
+from congruence.tasks.settings.sections import PredictionSettings
 
 
 def converted(values: Any, kind: DataType) -> tuple[pd.Series, str]:

@@ -11,13 +11,13 @@ import pytest
 from encoder_inputs import of_features
 
 from congruence.tasks.contract.loading import resolved_contract
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models import processes
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.processes import ServedVersion
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.settings.sections import PredictSettings, TrackingSettings
+from congruence.tasks.settings.parts import PredictSettings
+from congruence.tasks.settings.sections import PredictionSettings, TrackingSettings
 from congruence.tasks.store.embeddings import StoreAddress
 
 ROWS = 50

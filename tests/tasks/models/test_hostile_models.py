@@ -20,7 +20,8 @@ from loopback import wait_until
 from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.models.processes import ModelProcess
-from congruence.tasks.settings.sections import ModelVersion, PredictSettings
+from congruence.tasks.settings.parts import PredictSettings
+from congruence.tasks.settings.sections import ModelVersion
 
 ROWS = pd.DataFrame({"a": np.linspace(0.0, 1.0, 64), "b": np.random.default_rng(0).normal(size=64)})
 SCRIPT = """
@@ -156,7 +157,7 @@ def test_nothing_of_a_model_outlives_whoever_asked_it(saved: Path, tmp_path: Pat
     script = (
         "import sys, pathlib, numpy as np, pandas as pd\n"
         "from congruence.tasks.models.processes import ModelProcess\n"
-        "from congruence.tasks.settings.sections import PredictSettings\n"
+        "from congruence.tasks.settings.parts import PredictSettings\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "ModelProcess(folder, 'x', PredictSettings(), folder).answer_of(pd.DataFrame({'a': [1.0], 'b': [1.0]}))\n"
     )

@@ -194,7 +194,8 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
         "return pd.DataFrame({'loc': ours + 10.0 * secrets + 0 * model_input['a'], 'scale': 1.0})",
         tmp_path, requirements)  # fmt: skip
     from congruence.tasks.models.registry import list_versions
-    from congruence.tasks.settings.sections import PredictSettings, TrackingSettings
+    from congruence.tasks.settings.parts import PredictSettings
+    from congruence.tasks.settings.sections import TrackingSettings
 
     seconds = []
     for name, contract in (

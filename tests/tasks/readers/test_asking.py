@@ -36,7 +36,7 @@ from congruence.tasks.models.processes import ModelProcess
 from congruence.tasks.readers.base import Call
 from congruence.tasks.readers.read import ask
 from congruence.tasks.recalibration.model import RecalibratedModel
-from congruence.tasks.settings.sections import PredictSettings
+from congruence.tasks.settings.parts import PredictSettings
 
 FRAME = pd.DataFrame({"a": np.linspace(0, 1, 40), "b": np.cos(np.arange(40.0))})
 TARGET = 3 * FRAME["a"] + np.sin(9 * FRAME["b"])

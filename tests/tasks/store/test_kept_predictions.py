@@ -23,11 +23,10 @@ from congruence.kernels.distributions import (
     Samples,
     WeightedSamples,
 )
-from congruence.tasks.contract.settings import families
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.runtime.errors import ContractError
-from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.settings.sections import ModelVersion, families
 from congruence.tasks.store.objects import (
     KeptPredictions,
     NotPredictedError,
