@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from zarr.codecs import ZstdCodec
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.settings import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.runtime.memory import MadeOnce
@@ -31,18 +32,6 @@ DType = Literal["float32", "float16"]
 ARRAYS = ("embeddings", "valid", "reason", "key", "target")
 _FORMAT = 3
 _CHUNK_ROWS = 1024
-
-
-class CutSplit(Protocol):
-    """What the store asks of a split."""
-
-    @property
-    def shards(self) -> list[Shard]:
-        """In order."""
-
-    @property
-    def digest(self) -> str:
-        """Names the rows, however they are cut into shards."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ class EmbeddingStore:
     def open(
         cls,
         uri: str,
-        split: CutSplit,
+        split: Split,
         encoder: Encoder,
         *,
         dtype: DType = "float32",
@@ -395,7 +384,7 @@ def group_metadata(
     return {key: made[key].to_bytes() for key in sorted(made, key=lambda key: (-key.count("/"), key))}
 
 
-def open_store_cached(address: StoreAddress, split: CutSplit) -> EmbeddingStore:
+def open_store_cached(address: StoreAddress, split: Split) -> EmbeddingStore:
     """Opens the store at ``address`` for a split, at most once in this process; any thread may read it."""
     folder = group_folder(address.encoder_key, split.digest, split.shards)
     return _opened.get((address, folder), lambda: EmbeddingStore(address, split.digest, split.shards))
