@@ -78,8 +78,9 @@ def _predicted(first: pa.Table) -> list[str]:
     """The columns of predictions, as far as names tell: else the one column of draws in lists, or loc and scale."""
     names = [str(name) for name in first.column_names]
     lists = [each.name for each in first.schema if holds_draws(each)]
-    ours = [name for name in ("loc", "scale") if name in names]
-    return columns_of_predictions(names) or lists * (len(lists) == 1) or ours * (len(ours) == 2)
+    if (told := columns_of_predictions(names)) or len(lists) == 1:
+        return told or lists
+    return ["loc", "scale"] if {"loc", "scale"} <= set(names) else []
 
 
 def _of_models(first: pa.Table, data: str, output: Path, model: str | Sequence[str] | None, target: str | None) -> str:
