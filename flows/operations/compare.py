@@ -149,7 +149,7 @@ def _how_to_read(comparison: Comparison, chosen: bool) -> str:
     within = sum(item.low <= 0.0 <= item.high for item in leads)
     lead = f", though its lead in CCE over {within} of {len(leads)} others is within chance" if within else ""
     why = "it ranks first, by CRPS or NLL where these differ beyond noise, else by CCE"
-    return f"{said}\n{label} is compared with because {why}{lead}; --baseline names another"
+    return f"{said}\n{label} is the baseline because {why}{lead}; --baseline names another"
 
 
 _MARKS = {"better": "-", "worse": "+", "": " "}

@@ -270,6 +270,8 @@ def _not_evaluated(
     said = f"{version.label}: not evaluated on split '{split}'"
     if conditions.protocol_digest is not None:
         said += f" under protocol {conditions.protocol_digest}"
+    if not finished:
+        said += ", nor is another version (`congruence list` names the splits that were evaluated)"
     own = [conditions.unmet(found) for found in finished if found.model.uri == version.uri]
     if own:
         closest = min(own, key=len)

@@ -69,7 +69,7 @@ def test_differing_protocols_are_refused(registry: Any) -> None:
 def test_the_command_prints_a_table_and_refuses_with_one_line(registry: Any) -> None:
     shown = registry.run("compare", "--split", "circle", TRUTH, NARROW)
     assert "angle/1 (baseline)" in shown.output
-    assert "angle/1 is compared with because it ranks first" in shown.output
+    assert "angle/1 is the baseline because it ranks first" in shown.output
     assert "against angle/1, 160 points" not in shown.output
     assert not re.search(r"\d\.\d{5}", shown.output), "three significant digits"
     in_full = registry.run("compare", "--split", "circle", TRUTH, NARROW, "--details", "--baseline", NARROW)
