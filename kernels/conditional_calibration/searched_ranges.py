@@ -103,7 +103,10 @@ class Feature:
             return Range(self.name, word=str(ends[1 - first]))
         if not self.is_ordered:
             return Range(self.name, word=str(ends[first]), is_not=complement)
-        above = float(ends[first - 1]) if first else -np.inf
+        above = -np.inf
+        if first:  # between values: of "0.3 to 0.7" a reader takes 0.3 as well
+            following = self.values[self.values > ends[first - 1]].min()
+            above = float(min(0.5 * (ends[first - 1] + following), np.nextafter(following, -np.inf)))
         up_to = float(ends[last]) if last + 1 < len(ends) else np.inf
         if complement and np.isinf(above) != np.isinf(up_to):
             above, up_to = (up_to, np.inf) if np.isinf(above) else (-np.inf, above)

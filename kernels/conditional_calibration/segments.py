@@ -218,6 +218,8 @@ def _rounded(feature: Feature, chosen: Range, among: Array) -> Range:
     for digits in range(_FEWEST_DIGITS, _MOST_DIGITS) if feature.is_ordered else ():
         above, up_to = (float(f"{end:.{digits}g}") for end in (chosen.above, chosen.up_to))
         found = replace(chosen, above=above, up_to=up_to)
+        if np.isfinite(up_to) and np.any(feature.values[among] == above):
+            continue  # "0.3 to 0.7" would have the rows of 0.3 in it
         if np.count_nonzero((among & feature.holds(found)) != held) <= _MOVED * np.count_nonzero(held):
             return found
     return chosen

@@ -64,6 +64,24 @@ def test_a_slope_that_is_missed_is_found_as_one_range_with_one_end() -> None:
     assert np.isinf(only.above) != np.isinf(only.up_to)
 
 
+def test_the_rows_of_a_range_are_those_that_a_reader_takes_from_its_ends() -> None:
+    """Of "where temp is between 0.3 and 0.7 (10 rows)", of numbers in steps, those of 0.3 were not among the 10."""
+    rng = np.random.default_rng(3)
+    hour, temp = rng.integers(0, 4, 600).astype(float), rng.integers(0, 51, 600) / 50.0
+    pit = ndtr(rng.normal(size=600) + 1.5 * ((hour == 2) & (temp > 0.3) & (temp <= 0.7)))
+    features = {"hour": hour, "temp": temp}
+    (first, *_) = faulty_segments([Feature(*each) for each in features.items()], SearchedRows.of(pit))
+    read = [(features[each.feature] >= each.above) & (features[each.feature] <= each.up_to) for each in first.ranges]
+    assert len(read) == 2
+    np.testing.assert_array_equal(first.rows, np.flatnonzero(np.logical_and.reduce(read)))
+    fine = Feature("x", np.array([*[1.0] * 40, *[np.nextafter(1.0, 2.0)] * 40, *[2.0] * 40]))
+    for part in range(len(fine.parts[0])):
+        first_cell, last_cell = (each[part] for each in fine.parts)
+        codes = fine.cells[0]
+        inside = (codes >= first_cell) & (codes <= last_cell)
+        np.testing.assert_array_equal(fine.holds(fine.range_of(part, complement=False)), inside)
+
+
 def test_ranges_beside_each_other_hold_all_rows_but_those_that_are_missing() -> None:
     feature = Feature("x", X)
     for part in range(len(feature.parts[0])):
