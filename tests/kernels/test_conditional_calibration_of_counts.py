@@ -5,9 +5,8 @@ import pytest
 import scipy.integrate
 from scipy import stats
 
-from congruence.kernels import Gamma, NegativeBinomial, Normal, Poisson, StudentT, ZeroInflated, prepare
+from congruence.kernels import Gamma, NegativeBinomial, Normal, Poisson, StudentT, prepare
 from congruence.kernels.conditional_calibration.counts import (
-    TAIL,
     CountRows,
     JumpScores,
     Tally,
@@ -28,38 +27,6 @@ def test_mean_scores_are_integrals_over_the_jump() -> None:
     for a, b, found in zip(lower, upper, mean_scores(lower, upper), strict=True):
         direct = [scipy.integrate.quad(lambda u, j=j: pit_scores([u])[0, j], a, b)[0] / (b - a) for j in range(4)]
         np.testing.assert_allclose(found, direct, atol=1e-3 if b - a < 1e-9 else 1e-12)
-
-
-@pytest.mark.parametrize("law", [Poisson([0.02, 3.0, 30.0]), ZeroInflated(Poisson([2.0, 5.0, 0.3]), [0.7, 0.1, 0.5])])
-def test_they_have_mean_zero_and_the_stated_variance(law: Poisson) -> None:
-    counts = JumpScores.of(np.zeros(3), law)
-    starts = np.concatenate([np.zeros((3, 1)), counts.ends[:, :-1]], axis=1)
-    chance, scores = counts.ends - starts, mean_scores(starts, counts.ends)
-    np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, scores), 0.0, atol=1e-6)
-    np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, scores**2), counts.variance, 1e-5)
-    drawn = counts.drawn(np.random.default_rng(1).random((3, 10_000)))
-    np.testing.assert_allclose(drawn.var(axis=2), counts.variance, rtol=0.2, atol=0.01)
-
-
-@pytest.mark.parametrize(
-    "law",
-    [
-        Poisson([0.02, 3.0, 30.0]),
-        NegativeBinomial(np.array([0.02, 3.0, 90.0]), np.array([0.0, 0.4, 0.2])),
-        ZeroInflated(Poisson([2.0, 5.0, 0.3]), [0.7, 0.1, 0.5]),
-    ],
-)
-def test_tables_of_each_row_s_own_counts_are_the_cdf_and_parts_know_their_variances(law: Poisson) -> None:
-    counts = JumpScores.of(np.zeros(3), law)
-    table = law.quantile(np.array([[TAIL]])) + np.arange(counts.ends.shape[1])
-    np.testing.assert_allclose(law.cumulative(table), law.cdf(table), atol=1e-13)
-    some = counts[np.array([2, 0])].variance
-    np.testing.assert_allclose(some, counts.variance[[2, 0]], rtol=1e-9)
-    np.testing.assert_array_equal(counts.variance[[2, 0]], counts[np.array([2, 0])].variance)
-
-
-def test_laws_that_are_no_counts_are_left_alone() -> None:
-    assert JumpScores.of(np.zeros(3), Normal(np.zeros(3), 1.0)) is None
 
 
 @pytest.fixture(scope="module")

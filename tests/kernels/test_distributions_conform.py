@@ -8,15 +8,20 @@ from scipy.special import ndtri
 
 from congruence.kernels import distributions as families
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.counts import TAIL, JumpScores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import KNOT_LEVELS
 from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount, recalibrated
 from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import mean_scores
 from congruence.kernels.rng import stream
 
 DRAWS = 20_000
 LEVELS_OF_RULES = np.union1d(np.linspace(0.0025, 0.9975, 399), KNOT_LEVELS)
+
+
+pytestmark = pytest.mark.conform
 
 
 def of(cases: dict[str, Distribution]) -> pytest.MarkDecorator:
@@ -203,6 +208,33 @@ def test_a_recalibrated_cdf_is_that_of_the_base_through_the_map(law: Distributio
 @of({name: law for name, law in ORDINARY.items() if name != "Deterministic"})
 def test_a_map_that_changes_nothing_leaves_the_distribution_itself(law: Distribution) -> None:
     assert recalibrated(law, NormalScoreMap.affine(np.zeros(N), np.ones(N))) is law
+
+
+RARE: dict[str, Distribution] = {
+    "rare and frequent Poisson": families.Poisson([0.02, 3.0, 30.0]),
+    "rare and frequent NegativeBinomial": families.NegativeBinomial([0.02, 3.0, 90.0], [0.0, 0.4, 0.2]),
+    "zeros and a rare Poisson": families.ZeroInflated(families.Poisson([2.0, 5.0, 0.3]), [0.7, 0.1, 0.5]),
+}
+
+
+@of({**ORDINARY, **RARE})
+def test_scores_of_jumps_and_cells_have_mean_zero_and_the_stated_variance(law: Distribution) -> None:
+    scores = JumpScores.of(np.zeros(len(law)), law)
+    assert (scores is not None) == (law.has_steps and law.draws is None)
+    if scores is None:
+        return
+    starts = np.pad(scores.ends, ((0, 0), (1, 0)))[:, :-1]
+    chance, possible = scores.ends - starts, mean_scores(starts, scores.ends)
+    np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, possible), 0.0, atol=1e-12)
+    variance = np.broadcast_to(np.einsum("nk,nkj->nj", chance, possible**2), scores.variance.shape)
+    np.testing.assert_allclose(scores.variance, variance, rtol=1e-9)
+    np.testing.assert_allclose(scores[np.array([2, 0])].variance, variance[[2, 0]], rtol=1e-9)
+    u = np.random.default_rng(1).random((len(law), 10_000))
+    np.testing.assert_allclose(scores.drawn(u).var(axis=2), variance, rtol=0.1, atol=0.01)
+    np.testing.assert_allclose(scores[1:].drawn(u[1:]), scores.drawn(u)[1:])
+    if law.counts is not None:  # whose tables of each row's own counts are the cdf
+        table = law.quantile(np.array([[TAIL]])) + np.arange(scores.ends.shape[1])
+        np.testing.assert_allclose(law.counts.cumulative(table), law.cdf(table), atol=1e-13)
 
 
 # Rows and shapes.

@@ -20,6 +20,7 @@ from congruence.kernels.kernel_calibration.estimators import (
 from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Matern, Polynomial
 
+pytestmark = pytest.mark.conform
 ATOM = "Quantiles with an atom"
 KERNELS = {
     "RBF": RBF(0.7),

@@ -12,7 +12,7 @@ from congruence.kernels.conditional_calibration.reading import level_reading
 from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.distributions.score_map import NormalScoreMap
-from congruence.kernels.pit import mean_scores, pit_values
+from congruence.kernels.pit import pit_values
 from congruence.tasks.sentences.counts import level_fault, level_finding
 from congruence.tasks.sentences.findings import sentences_of
 
@@ -44,16 +44,6 @@ def test_an_outcome_is_known_up_to_its_cell_and_one_at_a_quantile_lies_in_the_ce
     np.testing.assert_allclose(high, [0.05, 0.5, 0.95, 0.95, 1.0])
     pit = pit_values(np.full(4000, -0.1), of_normal(4000))
     assert scipy.stats.kstest((pit - 0.05) / 0.45, "uniform").pvalue > 0.01
-
-
-def test_scores_of_cells_have_mean_zero_and_the_stated_variance() -> None:
-    scores = JumpScores.of(np.zeros(3), of_normal(3))
-    mass, possible = np.diff([0.0, *LEVELS, 1.0]), mean_scores(np.array([0.0, *LEVELS]), np.array([*LEVELS, 1.0]))
-    np.testing.assert_allclose(mass @ possible, 0.0, atol=1e-12)
-    np.testing.assert_allclose(scores.variance, np.tile(mass @ possible**2, (3, 1)))
-    u = np.random.default_rng(1).random((3, 10_000))
-    np.testing.assert_allclose(scores.drawn(u).var(axis=2), scores.variance, rtol=0.1)
-    np.testing.assert_allclose(scores[1:].drawn(u[1:]), scores.drawn(u)[1:])
 
 
 def test_cells_beside_an_atom_are_one_where_the_atom_explains_the_outcomes() -> None:
