@@ -259,7 +259,8 @@ class DoublePoisson(Count):
         return self._sums(k, upwards=False)
 
     def _sums(self, k: Array, *, upwards: bool) -> Array:
-        """The mass at most k, or beyond k, each added up from its own end."""
+        """The mass at most k (n or 1, m), or beyond k, each added up from its own end."""
+        k = np.broadcast_to(k, (len(self), k.shape[1]))
         result = np.empty(k.shape)
         for rows, support, mass in self.tables():
             sums = np.pad(np.cumsum(mass if upwards else mass[:, ::-1], axis=1), ((0, 0), (1, 0)))

@@ -306,20 +306,6 @@ def test_bins_are_first_taken_at_another_temperature(temperature: float, bias: f
         Form(temperature=2.0).tempered(Normal([0.0], [1.0]))
 
 
-def test_tables_of_recalibrated_counts_are_their_masses() -> None:
-    """Sums of the base's masses through the map, once and twice, at counts from 0 and from far above."""
-    shape = NormalScoreMap([0.3, -0.2], [1.4, 0.8], [0.0, 0.3, 1.0], [[0.0, 0.5, 1.0], [0.0, 0.2, 1.0]])
-    once = recalibrated(NegativeBinomial(mean=[3.0, 40.0], dispersion=[0.5, 2.0]), shape)
-    twice = recalibrated(once, NormalScoreMap.affine([-0.1, 0.4], [0.9, 1.3]))
-    for found in (once.counts, twice.counts):
-        for support in (np.arange(60.0), np.arange(35.0, 90.0), np.array([4.0])):
-            expected = np.exp(found.log_prob(np.broadcast_to(support, (2, len(support)))))
-            np.testing.assert_allclose(found.masses(support), expected, rtol=1e-9, atol=1e-300)
-            at_most, beyond = found.levels(support)
-            np.testing.assert_allclose(at_most, found.cdf(np.broadcast_to(support, (2, len(support)))), rtol=1e-9)
-            np.testing.assert_allclose(beyond, found.survival(np.broadcast_to(support, (2, len(support)))), rtol=1e-9)
-
-
 def test_recalibrated_bins_are_those_of_more_bins():
     """Nodes that did not know where quantiles bend had a mean that was off by .02 and a wave by .1."""
     borders, masses = np.linspace(-4.0, 4.0, 13), np.random.default_rng(3).dirichlet(np.ones(12), 6)
