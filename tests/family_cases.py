@@ -115,6 +115,7 @@ ATOMS: dict[str, Distribution] = {
     "WeightedSamples with points by row": families.WeightedSamples(OWN_BORDERS[:, 1:], MASSES),
     "Deterministic": families.Deterministic(LOC),
     "Quantiles with an atom": families.Quantiles(LEVELS, np.maximum(VALUES, VALUES[:, 1:2])),
+    "recalibrated CensoredNormal": recalibrated(families.CensoredNormal(LOC, SCALE, LOC - 1.0, LOC + 0.5), MAP),
     "Mixture with an atom": families.Mixture([0.2, 0.8], [families.Deterministic(LOC), families.Normal(LOC, SCALE)]),
 }
 ORDINARY = {**CONTINUOUS, **COUNTS, **ATOMS}

@@ -10,7 +10,6 @@ from unit_splits import CUBIC, embedded
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import (
     Beta,
-    CensoredNormal,
     Deterministic,
     Distribution,
     Gamma,
@@ -65,15 +64,6 @@ def test_bounded_laws_keep_their_support() -> None:
     law = recalibrated(Gamma([2.0, 3.0], [1.0, 1.0]), stretched)
     assert np.all(law.quantile(1e-9) >= 0.0)
     assert np.all(law.log_prob(-1.0) == -np.inf)
-
-
-def test_atoms_are_mapped_as_jumps() -> None:
-    base = CensoredNormal([0.5, 1.0], [1.0, 1.0], [0.0, 0.0], [2.0, 2.0])
-    law = recalibrated(base, BENT)
-    at_zero = np.exp(law.log_prob(0.0))
-    np.testing.assert_allclose(at_zero, BENT.below(ndtri(base.cdf(0.0))[:, None])[:, 0])
-    np.testing.assert_allclose(law.cdf(2.0), 1.0)
-    np.testing.assert_allclose(1.0 - law.cdf_left(2.0), np.exp(law.log_prob(2.0)))
 
 
 def test_draws_stay_draws_in_their_order() -> None:
