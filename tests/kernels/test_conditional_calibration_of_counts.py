@@ -5,10 +5,9 @@ import pytest
 import scipy.integrate
 from scipy import stats
 
-from congruence.kernels import Gamma, NegativeBinomial, Normal, Poisson, StudentT, prepare
+from congruence.kernels import NegativeBinomial, Normal, Poisson, prepare
 from congruence.kernels.conditional_calibration.counts import (
     CountRows,
-    JumpScores,
     Tally,
     by_group,
     count_reading,
@@ -17,7 +16,7 @@ from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
 from congruence.kernels.kernel_functions import RBF
-from congruence.kernels.pit import cell_step, kolmogorov_smirnov, mean_scores, pit_scores, pit_values
+from congruence.kernels.pit import cell_step, mean_scores, pit_scores
 from congruence.tasks.sentences.counts import count_finding
 from congruence.tasks.sentences.findings import sentences_of
 
@@ -64,29 +63,6 @@ def test_smoothed_scores_of_true_counts_have_the_stated_spread(split) -> None:
     readings = [prepared.version(rng.poisson(rate), Poisson(rate)).reading for _ in range(60)]
     spread = np.std([reading.ratios for reading in readings], axis=0)
     np.testing.assert_allclose(spread.mean(axis=0), 1.0, atol=0.15)
-
-
-@pytest.mark.parametrize("step", [0.5, 1.0, 3.0])
-@pytest.mark.parametrize("family", [stats.norm, stats.t(3.0), stats.gamma(1.0)])
-def test_scores_of_rounded_targets_are_those_of_the_cells_around_them(family: object, step: float) -> None:
-    rng, n = np.random.default_rng(4), 40
-    location, scale = rng.standard_normal(n), np.exp(0.3 * rng.standard_normal(n))
-    if family is stats.norm:
-        law, exact = Normal(location, scale), stats.norm(location, scale)
-    elif family.dist.name == "t":
-        law, exact = StudentT(np.full(n, 3.0), location, scale), stats.t(3.0, location, scale)
-    else:
-        law, exact = Gamma(np.ones(n), scale), stats.gamma(1.0, scale=scale)
-    drawn = np.round(exact.rvs(size=(5000, n), random_state=1) / step) * step
-    direct = mean_scores(exact.cdf(drawn - step / 2.0), exact.cdf(drawn + step / 2.0))
-    rows = JumpScores.at(drawn[0], law, step)
-    np.testing.assert_allclose(rows.values, direct[0], atol=1e-9)
-    np.testing.assert_allclose(rows.variance.mean(axis=0), np.mean(direct**2, axis=(0, 1)), rtol=0.03)
-    simulated = rows.drawn(rng.random((n, 4000)))
-    np.testing.assert_allclose(simulated.mean(axis=2), 0.0, atol=0.08)
-    np.testing.assert_allclose(np.mean(simulated**2, axis=(0, 2)), rows.variance.mean(axis=0), rtol=0.04)
-    np.testing.assert_allclose(rows[np.array([3, 1])].variance, rows.variance[[3, 1]], rtol=1e-9)
-    assert kolmogorov_smirnov(pit_values(drawn[:50].ravel(), law[np.tile(np.arange(n), 50)], step=step)).p_value > 0.01
 
 
 @pytest.mark.parametrize("step", [0.25, 1.0, 2.0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from expectation_rules import by_quantiles, composite, quantile_losses
-from family_cases import ATOMS, CONTINUOUS, COUNTS, EXTREME, MAP, ORDINARY, Geometric, Gumbel, N
+from family_cases import ATOMS, CONTINUOUS, COUNTS, EXTREME, LOC, MAP, ORDINARY, SCALE, Geometric, Gumbel, N
 from scipy.special import ndtri
 
 from congruence.kernels import distributions as families
@@ -14,7 +14,7 @@ from congruence.kernels.distributions.base import KNOT_LEVELS
 from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount, recalibrated
 from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.pit import mean_scores
+from congruence.kernels.pit import kolmogorov_smirnov, mean_scores, pit_values
 from congruence.kernels.rng import stream
 
 DRAWS = 20_000
@@ -263,6 +263,28 @@ def test_scores_of_jumps_and_cells_have_mean_zero_and_the_stated_variance(law: D
     if law.counts is not None:  # whose tables of each row's own counts are the cdf
         table = law.quantile(np.array([[TAIL]])) + np.arange(scores.ends.shape[1])
         np.testing.assert_allclose(law.counts.cumulative(table), law.cdf(table), atol=1e-13)
+
+
+WHOLE = {name: law for name, law in CONTINUOUS.items() if law.stated == "all"}
+
+
+@pytest.mark.parametrize("step", [0.5, 1.0, 3.0])
+@of({**WHOLE, "heavy StudentT": families.StudentT(np.full(N, 3.0), LOC, SCALE)})
+def test_scores_of_rounded_targets_are_those_of_the_cells_around_them(law: Distribution, step: float) -> None:
+    y = np.round(law.sample(300, seed=1) / step) * step
+    rows = JumpScores.at(y[:, 0], law, step)
+    direct = mean_scores(law.cdf(y[:, 0] - step / 2.0), law.cdf(y[:, 0] + step / 2.0))
+    np.testing.assert_allclose(rows.values, direct, atol=1e-9)
+    low, high = law.interval(1e-9)
+    cells = step * np.arange(np.floor(low / step), np.ceil(high / step) + 1.0)[None, :]
+    starts, ends = law.cdf(cells - step / 2.0), law.cdf(cells + step / 2.0)
+    variance = np.einsum("nk,nkj->nj", ends - starts, mean_scores(starts, ends) ** 2)
+    np.testing.assert_allclose(rows.variance, variance, atol=0.01)
+    simulated = rows.drawn(np.random.default_rng(0).random((N, 4000)))
+    np.testing.assert_allclose(simulated.mean(axis=2), 0.0, atol=0.06)
+    np.testing.assert_allclose(np.mean(simulated**2, axis=2), variance, atol=0.05)
+    pit = pit_values(y.ravel(), law[np.repeat(np.arange(N), y.shape[1])], step=step)
+    assert kolmogorov_smirnov(pit).p_value > 1e-3
 
 
 # Rows and shapes.
