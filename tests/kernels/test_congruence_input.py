@@ -192,6 +192,64 @@ def test_masked_entries_are_refused_by_row(evaluate: Callable[[], object], name:
         evaluate()
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        # What is wrong is counted among rows, and not in a row by itself.
+        (
+            lambda: families.Normal([0.0] * 2, [1.0, -1.0]),
+            r"Normal.scale: row 1 is -1, .* \(1 of 2 rows are not\); check",
+        ),
+        (lambda: families.Normal(0.0, -1.0), "row 0 is -1, expected a positive standard deviation; check"),
+        (lambda: families.Normal([0.0, np.nan], 1.0), "row 1"),
+        (
+            lambda: families.Normal([0.0, np.inf], 1.0),
+            r"1 of 2 values are not finite, the first at row 1 \(inf\); drop",
+        ),
+        (lambda: families.Normal([np.inf], [1.0]), r"Normal.loc: is not finite at row 0 \(inf\); drop"),
+        (lambda: families.Normal([0.0, 0.0], [1.0, 1.0, 1.0]), "different lengths"),
+        (lambda: families.Normal(["a"], [1.0]), "expected numbers"),
+        (lambda: families.NegativeBinomial([1.0, -2.0], 0.5), "NegativeBinomial.mean: row 1 is -2"),
+        (lambda: families.NegativeBinomial(1.0, -1e-9), "NegativeBinomial.dispersion: row 0 is -1e-09"),
+        (lambda: families.DoublePoisson(1.0, 0.0), "DoublePoisson.inverse_dispersion: row 0"),
+        (lambda: families.DoublePoisson(3.0, 1e-9), "row 0 is 1e-09, expected a spread"),
+        (lambda: families.Binomial(2.5, 0.5), "whole number"),
+        (lambda: families.Binomial([5, 5], [0.5, 1.2]), r"Binomial.p: row 1 is 1.2"),
+        (lambda: families.Binomial(1e17, 0.5), "Binomial.n: row 0 is 1e.17, expected a whole number of trials"),
+        (lambda: families.TruncatedNormal(0.0, 1.0, 2.0, 1.0), "bound below upper"),
+        (lambda: families.ZeroInflated(families.Poisson(1.0), -0.5), "ZeroInflated.inflation: row 0"),
+        (lambda: families.Hurdle(families.Poisson(1.0), 1.1), r"zero_probability: row 0 is 1\.1"),
+        (
+            lambda: families.Hurdle(families.Binomial([3, 0], 0.5), 0.1),
+            "Hurdle.base: row 1 is 0, expected a distribution that",
+        ),
+        (lambda: families.Quantiles([0.1, 0.9], [[0.0, 1.0], [2.0, 1.0]]), "row 1 falls from 2 at level 0.1"),
+        (lambda: families.Quantiles([0.9, 0.1], [[0.0, 1.0]]), "increase strictly"),
+        (
+            lambda: families.Quantiles([0.1, 0.9, 0.9 + 1.2e-16], [[0.0, 1.0, 2.0]]),
+            r"0\.9 and 0\.9000000000000001 are one level up to rounding",
+        ),
+        (lambda: families.Mixture([0.5, 0.6], [families.Normal(0.0, 1.0)] * 2), "sum to 1"),
+        (lambda: families.Mixture([0.5, 0.5], [families.Normal(0.0, 1.0), families.Normal([0.0] * 2, 1.0)]), "rows"),
+        (lambda: families.Samples([1.0, 2.0]), "expected numbers of shape"),
+        (lambda: families.Samples([[0.0, np.inf]]), r"Samples.values: .* row 0, column 1"),
+        (lambda: families.Samples(np.ones((2, 3))).log_prob(1.0), "row 0 has all its mass on 1"),
+        (lambda: families.Histogram([0.0, 1.0, 1.0], [[0.5, 0.5]]), "border 2 is not above border 1"),
+        (lambda: families.Histogram([0.0, 1.0], [[0.5, 0.5]]), "one more border than bins"),
+        (lambda: families.Histogram([0.0, 1.0, 2.0], [[0.5, 0.5], [1.5, -0.5]]), "probabilities: row 1 is -0.5"),
+        (lambda: families.Histogram([0.0, 1.0, 2.0], [[2.0, 3.0]]), "sum to 1; apply a softmax"),
+        (lambda: families.Histogram([0.0, 1.0], [[1.0]], 0.5), "tail_share: is 0.5 with 1 bins"),
+        (lambda: families.WeightedSamples([0.0, 1.0, 2.0], [[0.5, 0.5]]), "does not fit weights"),
+        (lambda: families.WeightedSamples([0.0, 1.0], [[0.5, 0.5], [0, 1]]).log_prob(1.0), "row 1 has all its mass"),
+        (lambda: families.Deterministic([1.0]).log_prob(1.0), "no density"),
+        (lambda: families.StudentT([2.0, 0.9], 0.0, 1.0).crps(0.0), "row 1 has df 0.9; .* infinite for df <= 1"),
+    ],
+)
+def test_parameters_of_distributions_are_refused_with_their_row(make: object, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make()  # type: ignore[operator]
+
+
 def test_a_mask_that_hides_nothing_changes_nothing() -> None:
     y = np.ma.array(Y, mask=False)
     np.testing.assert_array_equal(require_targets(y, "y"), Y)
