@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from table import Table
 
+STEPS = 300
+
 
 class DistributionNetwork(torch.nn.Module):
     """A mixture of normal distributions; of one part a normal distribution.
@@ -33,13 +35,13 @@ class DistributionNetwork(torch.nn.Module):
 
 
 def trained(table: Table, parts: int, *, hidden: int = 48, seed: int = 0) -> DistributionNetwork:
-    """Returns a network after 300 steps on all rows."""
+    """Returns a network after ``STEPS`` steps on all rows."""
     x, y = table.fitted
     torch.manual_seed(seed)
     network = DistributionNetwork(x.shape[1], parts, float(y.mean()), float(y.std()), hidden)
     inputs, targets = torch.tensor(x.to_numpy()).float(), torch.tensor(y.to_numpy())
     optimiser = torch.optim.Adam(network.parameters(), lr=0.01, weight_decay=1e-4)
-    for _ in range(300):
+    for _ in range(STEPS):
         optimiser.zero_grad()
         loss: torch.Tensor = -network(inputs).log_prob(targets).mean()
         loss.backward()  # type: ignore[no-untyped-call]
