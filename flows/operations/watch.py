@@ -38,6 +38,7 @@ from congruence.tasks.data.split import open_split
 from congruence.tasks.data.usable import dates_of, split_of_rows
 from congruence.tasks.evaluate.plan import with_fitted_encoder
 from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
+from congruence.tasks.mlflow.identity import dates_in_words
 from congruence.tasks.mlflow.runs import log_failure
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.monitor.account import Account, kept, read_accounts
@@ -157,14 +158,7 @@ def _due_part(
     fitted = version.tags.get(FITTED_UNTIL, "")
     after = max(account.until, fitted)
     due = [day for day in dates if day.isoformat() > after]
-    seen = [Period.of(look.split.period) for look in account.looks]
-    between = [day for day in dates if fitted < day.isoformat() <= account.until]
-    if late := [day for day in between if not any(each.since <= day <= each.until for each in seen)]:
-        more = f" and {len(late) - 1} more date{'s' if len(late) > 2 else ''}" if late[1:] else ""
-        result.notes.append(
-            f"{version.label} on {split.name}: {late[0]}{more} came after the look at {account.until}, and the watch "
-            "looks at later dates alone; `congruence evaluate` with since: and until: of the split counts them"
-        )
+    result.notes += [f"{version.label} on {split.name}: {each}" for each in _late(account, dates, fitted)]
     if not due:
         return None
     part = split.model_copy(update={"since": due[0], "until": due[-1], "last": None, "new_dates_only": False})
@@ -184,6 +178,24 @@ def _due_part(
     rows = np.flatnonzero(fresh)
     path = settings.home_folder / "looks" / f"{combine([opened.digest.encode(), rows.tobytes()])}.parquet"
     return split_of_rows(opened, rows, path, split.name)
+
+
+def _late(account: Account, dates: list[date], fitted: str) -> Iterator[str]:
+    """The dates that came after a look at later ones, or among those of a look: no look will count them."""
+    seen = [Period.of(look.split.period) for look in account.looks]
+    between = [day for day in dates if fitted < day.isoformat() <= account.until]
+    if late := [day for day in between if not any(each.since <= day <= each.until for each in seen)]:
+        others = f" and {len(late) - 1} more date{'s' if len(late) > 2 else ''}" if late[1:] else ""
+        after = dates_in_words(str(next(each for each in seen if each.since > late[0])))
+        yield (
+            f"{late[0]}{others} came after the look at {after}, and the watch looks at later dates alone; "
+            "`congruence evaluate` with since: and until: of the split counts them"
+        )
+    for look, period in zip(account.looks, seen, strict=True):
+        more = sum(period.since <= day <= period.until for day in dates) - look.split.dates
+        if look.split.dates and more > 0:
+            some, them = ("1 date", "it") if more == 1 else (f"{more} dates", "them")
+            yield f"{some} of {dates_in_words(str(period))} came after the look at these, which does not count {them}"
 
 
 def _judge(result: WatchResult, versions: list[ModelVersion]) -> list[GateDecision]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -143,13 +144,18 @@ class Split:
         return self._ingested.schema.field(name).type
 
     @property
+    def dates(self) -> set[date]:
+        """The dates of its files; none where they come without, or of a copy of some rows."""
+        dates = self._ingested.source.location.dates
+        return set() if dates is None else {dates.date_of(path) for path, _ in self._ingested.files}
+
+    @property
     def period(self) -> str:
         """The first and the last date of its files as an ISO 8601 interval, ``2026-03-01/2026-03-07``; "" without any.
 
         Of a copy of some rows they are the dates of its settings.
         """
-        dates, settings = self._ingested.source.location.dates, self.settings
-        found = [dates.date_of(path) for path, _ in self._ingested.files] if dates is not None else []
+        found, settings = self.dates, self.settings
         first, last = (min(found), max(found)) if found else (settings.since, settings.until)
         return f"{first}/{last}" if first is not None and last is not None else ""
 

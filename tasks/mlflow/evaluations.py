@@ -221,6 +221,8 @@ def _params(evaluation: Evaluation) -> dict[str, Any]:
         "stated": evaluation.stated,
         **{f"protocol.{name}": value for name, value in protocol.describe().items()},
     }
+    if split.dates:
+        values["dates"] = split.dates
     if evaluation.levels:
         values["levels"] = ",".join(f"{level:g}" for level in evaluation.levels[:_MOST_LEVELS])
     for name, value in evaluation.provenance.items():

@@ -190,6 +190,7 @@ def evaluation_in(run: Run) -> ComparedVersion:
             int(known["valid_rows"]),
             known.get("target", ""),
             known.get("period", ""),
+            int(known.get("dates", 0)),
         ),
         protocol_name=known["protocol"],
         protocol_digest=known["protocol_digest"],

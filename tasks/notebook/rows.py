@@ -29,7 +29,7 @@ class MemorySplit:
     """Labelled rows in memory, as scores read a split (``tasks.data.split.Split``)."""
 
     key_column = "row"
-    period = ""
+    period, dates = "", ()
 
     def __init__(
         self, settings: SplitSettings, table: pd.DataFrame, design: SampleDesign, keys: pd.Series[Any] | None = None

@@ -89,7 +89,7 @@ class SplitSummary:
     """The split that was evaluated: ``rows`` in all, of which ``valid_rows`` could be.
 
     ``target`` names the columns that are predicted, joined by "+"; ``period`` is the first and the last date of its
-    files, ``2026-03-01/2026-03-07``, where they come by date.
+    files, ``2026-03-01/2026-03-07``, where they come by date, and ``dates`` how many these are, where it is known.
     """
 
     name: str
@@ -98,6 +98,7 @@ class SplitSummary:
     valid_rows: int
     target: str = ""
     period: str = ""
+    dates: int = 0
 
     @property
     def since(self) -> str:

@@ -137,7 +137,13 @@ def score_version(
     return Evaluation(
         model=version,
         split=SplitSummary(
-            split.name, split.digest, split.rows, int(rows.valid.sum()), split.settings.target_name, split.period
+            split.name,
+            split.digest,
+            split.rows,
+            int(rows.valid.sum()),
+            split.settings.target_name,
+            split.period,
+            len(split.dates),
         ),
         protocol=protocol,
         metrics=summary,

@@ -230,6 +230,17 @@ def test_a_version_of_which_a_correction_was_fitted_is_looked_at_on_the_dates_af
     ]
     assert showing.report(late, [])
     assert not showing.report(late, late.notes), "it is said once"
+    (split,) = settings.splits
+    wide = settings.model_copy(update={"splits": [split.model_copy(update={"last": 9})]})
+    for day in (6, 8):
+        _day(days, day, 100)
+    assert [outcome.split for outcome in check_once(wide).made] == [split.name]
+    assert check_once(wide).notes == late.notes
+    _day(days, 7, 100)
+    assert check_once(wide).notes[1:] == [
+        "fitted/1 on daily-fitted: 1 date of 2026-03-06 to 2026-03-08 came after the look at these, which does not "
+        "count it"
+    ]
 
 
 def test_looks_on_workers_say_what_looks_in_process_say(registry: Any, tmp_path: Path) -> None:
