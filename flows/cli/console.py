@@ -22,7 +22,7 @@ from rich.text import Text
 from congruence.tasks.runtime.lines import LINE_SECONDS, LOGGER, Advance, Lines, is_json, with_file
 from congruence.tasks.scores.evaluation import PROPER, ranked
 from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.sentences.calibration import gain_in_percent, probability, significant
+from congruence.tasks.sentences.calibration import percent, probability, significant
 
 if TYPE_CHECKING:  # `list` prints tables, too, and plans nothing
     from congruence.tasks.evaluate.plan import VersionOutcome
@@ -236,7 +236,7 @@ def _number(outcome: VersionOutcome, name: str) -> str:
     if metric is None:
         return MISSING.get(name, "–")
     if name == "crps_skill":
-        return gain_in_percent(metric.value)
+        return percent(metric.value)
     if name != "cce_expected" or metric.low is None or metric.high is None:
         return significant(metric.value)
     return f"{significant(metric.value)} [{significant(metric.low)}, {significant(metric.high)}]"

@@ -27,13 +27,11 @@ from congruence.tasks.sentences.calibration import (
     capital,
     percent,
     place_in_words,
-    share_of,
     significant,
     with_p_value,
 )
 from congruence.tasks.sentences.findings import Segment
 
-_PERCENT = 0.02
 FEWEST = 10
 """Rows of a place below which its coverage says nothing, whatever it is."""
 
@@ -66,8 +64,8 @@ def headlines(evaluation: Evaluation, beside: tuple[str, Mapping[str, MetricValu
     if (coverage := metrics.get("coverage_90")) is not None:
         right = coverage_if_true(evaluation)
         worst = worst_coverage(evaluation, right)
-        comment = f"{share_of(right)} is right{'' if round(right, 3) == 0.9 else ', as some values have masses'}"
-        comment += "" if worst is None else f"; worst: {share_of(worst[1])} {worst[0]}"
+        comment = f"{percent(right)} is right{'' if round(right, 3) == 0.9 else ', as some values have masses'}"
+        comment += "" if worst is None else f"; worst: {percent(worst[1])} {worst[0]}"
         found.append(Headline("coverage_90", "90 % intervals hold", *_in_percent(coverage), comment))
     if (excess := metrics.get("cce_excess")) is not None:
         mean, expected = metrics.get("cce_mean"), metrics.get("cce_expected")
@@ -109,12 +107,9 @@ def worst_coverage(evaluation: Evaluation, right: float) -> tuple[str, float] | 
 
 
 def _in_percent(metric: MetricValue) -> tuple[str, str]:
-    """In whole percents, in tenths where these would say nothing; no negative zero."""
-    ends = [metric.value, *(metric.interval or ())]
-    is_all = any(1.0 - _PERCENT / 4.0 <= each < 1.0 for each in ends)  # 99.6 % are not 100 %
-    digits = 1 if is_all or 0.0 < max(abs(each) for each in ends) < _PERCENT else 0
-    said = [f"{round(100.0 * each, digits) + 0.0:.{digits}f}" for each in ends]
-    return f"{said[0]} %", "" if len(said) < 3 else f"{said[1]} to {said[2]} %"
+    """A metric and its interval, "" where there is none."""
+    low, high = map(percent, metric.interval or (0.0, 0.0))
+    return percent(metric.value), "" if metric.interval is None else f"{low.removesuffix(' %')} to {high}"
 
 
 @dataclass(frozen=True)

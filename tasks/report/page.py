@@ -29,7 +29,7 @@ from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import REGION, column_labels, metric_of
 from congruence.tasks.scores.points import is_numeric, searched_rows, slice_groups, tenths
-from congruence.tasks.sentences.calibration import probability, short_name, significant
+from congruence.tasks.sentences.calibration import percent, probability, short_name, significant
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -330,6 +330,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "number": number,
+        "percent": percent,
         "probability": lambda value: probability(None if value != value else value),
         "label": lambda name: metric_of(name).label.replace("_", " "),
         "as_json": _as_json,

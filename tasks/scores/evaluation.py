@@ -20,7 +20,7 @@ from congruence.kernels.conditional_calibration.local_reading import LocalDistri
 from congruence.kernels.verdict import NOT_JUDGED, Verdict
 from congruence.tasks.scores.metrics.metric import scored_levels
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
-from congruence.tasks.sentences.calibration import WORTH_IT, CorrectionPreview, gain_in_percent, listed, significant
+from congruence.tasks.sentences.calibration import WORTH_IT, CorrectionPreview, listed, percent, significant
 from congruence.tasks.sentences.counts import CountFit
 from congruence.tasks.sentences.findings import Segment, WrongPlace
 from congruence.tasks.settings.sections import ModelVersion
@@ -404,7 +404,7 @@ def advice_of(evaluation: Evaluation) -> str:
 def _of_right(skill: MetricValue) -> Advice:
     low, high = (skill.value if end is None else end for end in (skill.low, skill.high))
     if low > 0.0:
-        return Advice("use", f"Its CRPS is {gain_in_percent(skill.value)} below that of ignoring the input.")
+        return Advice("use", f"Its CRPS is {percent(skill.value)} below that of ignoring the input.")
     if high <= 0.0:
         return Advice("change the model", "It scores no better than ignoring the input.")
     return Advice("bring more rows", "Whether it scores better than ignoring the input, so few rows cannot show.")
@@ -424,7 +424,7 @@ def _gain(preview: CorrectionPreview) -> str:
     parts, is_worth_it = [], preview.leaves_no_fault
     if (crps := rows.get("CRPS")) is not None and (crps.is_better or preview.leaves_no_fault):
         is_worth_it |= crps.now - crps.then >= WORTH_IT["CRPS"] * crps.now
-        share = gain_in_percent(1.0 - crps.then / crps.now) + ("" if crps.is_better else ", within chance")
+        share = percent(1.0 - crps.then / crps.now) + ("" if crps.is_better else ", within chance")
         parts.append(f"CRPS falls from {significant(crps.now)} to {significant(crps.then)} ({share})")
     if (nll := rows.get("NLL")) is not None and nll.is_better:
         is_worth_it |= nll.now - nll.then >= WORTH_IT["NLL"]

@@ -151,19 +151,19 @@ def _factor(value: float) -> str:
     return f"{value:.3g}"
 
 
-def percent(share: float) -> str:
-    """A share of the rows in whole percent."""
-    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
+def percent(share: float, *beside: float) -> str:
+    """A share or a gain: "71 %", and with decimals near 0 and 100 %: "3.1 %", "0.13 %", "99.94 %".
 
-
-def share_of(share: float) -> str:
-    """A share of the targets: "71 %", and "99.4 %" where whole percents say little."""
-    return f"{100.0 * share:.0f} %" if 0.05 <= share <= 0.95 else f"{100.0 * share:.1f} %"
-
-
-def gain_in_percent(share: float) -> str:
-    """A gain, of which one may be negative, in whole percents, in tenths where these would say nothing."""
-    return f"{100.0 * share:.{0 if abs(share) >= 0.02 else 1}f} %"
+    Where shares stand ``beside`` it, also with so many that it is told from them.
+    """
+    value = 100.0 * share
+    apart = min(abs(value), 100.0 - value if value < 100.0 else value)
+    near = min((100.0 * abs(share - each) for each in beside if each != share), default=1.0)
+    digits = max(sum(apart < least for least in (4.95, 0.95)), sum(near < least for least in (0.995, 0.095)))
+    shown = round(value, digits) + 0.0  # no negative zero
+    if apart > 1e-6 and shown in (0.0, 100.0) and 0.0 < value < 100.0:  # a rounding error is none
+        return "over 99.99 %" if shown else "under 0.01 %"
+    return f"{shown:,.10g} %"
 
 
 def p_value_in_words(p: float) -> str:

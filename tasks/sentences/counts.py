@@ -15,7 +15,7 @@ from congruence.kernels.conditional_calibration.reading import Coverage, LevelRe
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.marginal_calibration import CountFrequencies, count_frequencies
 from congruence.tasks.scores.metrics.metric import COVERAGE_LEVELS
-from congruence.tasks.sentences.calibration import listed, place_in_words, share_of
+from congruence.tasks.sentences.calibration import listed, percent, place_in_words
 from congruence.tasks.sentences.findings import Finding
 
 MISSING = 1.5
@@ -55,7 +55,8 @@ def _share_clause(reading: CountReading) -> str:
     """Of zeros, or else the share that is the most wrong: "95 % of the targets are 0 where 91 % are predicted"."""
     named = list(zip(("0", "1", "2 or more"), reading.shares, strict=True))
     what, share = named[0] if reading.zeros.is_off() else min(named, key=lambda each: each[1].p_value)
-    held, stated = _share(share.observed_share), _share(share.expected_share)
+    both = share.observed_share, share.expected_share
+    held, stated = percent(*both), percent(*reversed(both))
     return f"{held} of the targets are {what} where {stated} are predicted"
 
 
@@ -87,14 +88,10 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"
 
 
-def _share(value: float) -> str:
-    return f"{100.0 * value:.2f} %" if value > 0.9 else f"{100.0 * value:.3g} %"
-
-
 def level_fault(reading: LevelReading) -> str:
     """The fault in a few words: "90 % interval holds 71 %"."""
     (first, *_) = reading.faults
-    held = share_of(first.observed)
+    held = percent(first.observed, first.probability)
     return f"{first.name[4:]} holds {held}" if first.is_interval else f"{held} below {first.name[4:]}"
 
 
@@ -123,8 +120,8 @@ def _kind_and_amount(fault: Coverage) -> tuple[str, float]:
 
 
 def _clause(fault: Coverage) -> str:
-    ends = f"{share_of(fault.low).removesuffix(' %')} to {share_of(fault.high)}"
-    held = f"{share_of(fault.observed)} of the targets ({ends})"
+    ends = f"{percent(fault.low).removesuffix(' %')} to {percent(fault.high)}"
+    held = f"{percent(fault.observed, fault.probability)} of the targets ({ends})"
     return f"{fault.name} holds {held}" if fault.is_interval else f"{held} lie at or below {fault.name}"
 
 
@@ -144,7 +141,8 @@ _GIVEN = {"square": "variance given as standard deviation", "root": "standard de
 
 def mass_finding(mass: Mass) -> Finding:
     """ "50 % of the targets are exactly 0, and the predictions give that 0 %"."""
-    held, stated = _share_of_rows(mass.observed_share), _share_of_rows(mass.expected_share)
+    both = mass.observed_share, mass.expected_share
+    held, stated = percent(*both), percent(*reversed(both))
     apart = abs(mass.observed_share - mass.expected_share)
     clause = f"{held} of the targets are exactly {mass.value:g}, and the predictions give that {stated}"
     short = f"{held} are exactly {mass.value:g}, {stated} predicted"
@@ -172,7 +170,7 @@ def extremes_finding(found: Extremes, count: TailCount, rows: Sequence[str] = ()
 def fraction_finding(rows: int, share: float, value: float, key: str) -> Finding:
     """Targets that are no whole numbers, where whole numbers alone are predicted; one of them, with its row."""
     clause = (
-        f"{_share_of_rows(share)} of the targets are no whole numbers, such as {value:.6g} (row {key}), and the "
+        f"{percent(share)} of the targets are no whole numbers, such as {value:.6g} (row {key}), and the "
         "predictions are of counts: is the target a rate?"
     )
     return Finding("", "", rows, share, clause, "targets are no whole numbers", _OF_MASS, "fraction", share)
@@ -181,7 +179,7 @@ def fraction_finding(rows: int, share: float, value: float, key: str) -> Finding
 def crossing_finding(rows: int, share: float) -> Finding:
     """Quantiles that fall as their level rises in most rows, after all that they do to the scores."""
     clause = (
-        f"the predicted quantiles fell as the level rises in {_share_of_rows(share)} of the rows, and were sorted: "
+        f"the predicted quantiles fell as the level rises in {percent(share)} of the rows, and were sorted: "
         "are level and 1 - level exchanged?"
     )
     return Finding("", "", rows, share, clause, "quantiles fall with the level", 0.0, "crossing", share)
@@ -201,12 +199,6 @@ def power_finding(rows: int, power: str, *, shows: bool) -> Finding:
     clause = f"the predicted spread is the {power} of what is needed: was the {_GIVEN[power]}?"
     short = f"predicted spread is the {power} of what is needed"
     return Finding("", "", rows, 1.0, clause, short, _OF_MASS if shows else 0.0, "power", 1.0)
-
-
-def _share_of_rows(share: float) -> str:
-    if share > 0.905:
-        return f"{100.0 * share:.3g} %"
-    return f"{100.0 * share:.0f} %" if share < 5e-5 or share >= 0.095 else f"{100.0 * share:.2g} %"
 
 
 _REACH = 1.959963984540054

@@ -19,7 +19,6 @@ from congruence.tasks.sentences.calibration import (
     place_in_words,
     reading_clause,
     second_clause,
-    share_of,
     short_name,
     significant,
 )
@@ -300,7 +299,7 @@ def _spread(reading: GroupReading, sizes: TargetRows) -> str:
 
 def _tails(reading: GroupReading, sizes: TargetRows) -> str:
     kind, level = ("heavier", 0.98) if reading.strength > 0 else ("lighter", 0.9)
-    inside, beyond = share_of(1.0 - sizes.share_beyond(0.5)), share_of(sizes.share_beyond(level))
+    inside, beyond = percent(1.0 - sizes.share_beyond(0.5)), percent(sizes.share_beyond(level))
     return (
         f"the targets have {kind} tails than predicted: the predicted 50 % interval holds {inside}, and {beyond} lie "
         f"beyond the {100 * level:.0f} % interval"
@@ -308,10 +307,10 @@ def _tails(reading: GroupReading, sizes: TargetRows) -> str:
 
 
 def _skew(reading: GroupReading, sizes: TargetRows) -> str:
-    above, below = (share_of(sizes.share_outside(level)) for level in (0.95, 0.05))
+    above, below = (percent(sizes.share_outside(level)) for level in (0.95, 0.05))
     if (crowded := _crowded(reading, sizes)) is not None:
         ends = "10 % quantile and the median" if reading.strength > 0 else "median and the 90 % quantile"
-        return f"the targets are {_OTHERWISE}: {share_of(crowded)} lie between the {ends}, where 40 % should"
+        return f"the targets are {_OTHERWISE}: {percent(crowded)} lie between the {ends}, where 40 % should"
     if reading.strength > 0:
         shares = f"{above} lie above the 95 % quantile, {below} below the 5 % quantile"
         return f"the targets are skewed to the right of the predictions: {shares}"

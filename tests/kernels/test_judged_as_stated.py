@@ -130,7 +130,7 @@ def test_an_interval_that_holds_every_target_is_a_fault_of_rows_in_groups_too() 
     """Sums that are alike in all groups had no variance, and the fault no certainty: a place of 21 rows was named."""
     rows = JumpScores.of(RNG.uniform(-1.5, 1.5, 800), of_normal(800))
     reading = level_reading(rows, blocks=blocks_of_groups(np.arange(800) // 8, 800))
-    assert level_fault(reading) == "90 % interval holds 100.0 %"
+    assert level_fault(reading) == "90 % interval holds 100 %"
     assert reading.intervals[0].low == pytest.approx(1.0 - 0.038, abs=0.002)  # as of 100 rows, one a group
     half = JumpScores.of(np.repeat(RNG.permutation(100) < 70, 8) * 9.0, of_normal(800))
     (alike,) = level_reading(half, blocks=blocks_of_groups(np.arange(800) // 8, 800)).intervals

@@ -97,7 +97,7 @@ def test_a_true_version_is_told_nothing_of(y: np.ndarray) -> None:
 
 def test_every_sentence_is_one_of_a_known_form(told: Mapping[str, Any]) -> None:
     """All that the product says of faults: a place or none, a clause with its size, and what the rest of places are."""
-    place = r"(?:(?:Where|In) [^()]+ \([\d,]+ rows, (?:under )?\d+ %\) |Over all rows, |In all other rows, )?"
+    place = r"(?:(?:Where|In) [^()]+ \([\d,]+ rows, (?:under )?[\d.]+ %\) |Over all rows, |In all other rows, )?"
     forms = (
         r"(?:p|P)redictions are [\d.,]+ too (?:high|low) on average(?: \([\d.,]+ to [\d.,]+\))?",
         r"(?:t|T)he predicted mean is [\d.,]+ times too (?:high|low) \([\d.,]+ to [\d.,]+\)(?:: [\d.,]+ observed, "

@@ -398,7 +398,7 @@ def test_few_rows_that_are_far_off_are_named_by_the_ends_of_their_range_in_the_f
     assert segments[0].finding.short == "targets above the predictions"
     assert segments[0].p_value == 0.005
     said, label = sentences_of(None, [], 0, [segments[0].finding])
-    where = r"Where x0 is above 2\.3\d? \(2\d rows, 1 %\)"
+    where = r"Where x0 is above 2\.3\d? \(2\d rows, 1(\.\d\d?)? %\)"
     assert re.match(where + r" the targets lie [34](\.\d)? predicted spreads above", said[0])
     assert label.startswith("targets above the predictions where x0 is above 2.3")
 

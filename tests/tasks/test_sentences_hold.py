@@ -18,7 +18,7 @@ from congruence.kernels.conditional_calibration.searched_ranges import Feature, 
 from congruence.kernels.conditional_calibration.segments import faulty_segments
 from congruence.tasks.report.evaluation import headlines, worst_coverage
 from congruence.tasks.scores.correction import _range
-from congruence.tasks.sentences.calibration import p_value_in_words
+from congruence.tasks.sentences.calibration import p_value_in_words, percent
 from congruence.tasks.sentences.findings import Finding
 
 ROWS = 800
@@ -177,3 +177,26 @@ def test_numbers_stand_on_their_side_of_a_limit_and_with_their_unit() -> None:
         "p < 0.001",
     ]
     assert _range(np.array([-0.5, 0.5]), " of their spreads") == "-0.45 to 0.45 of their spreads, by the input"
+
+
+def test_a_share_is_written_alike_everywhere_and_told_from_what_stands_beside_it() -> None:
+    written = {
+        0.0: "0 %",
+        1e-12: "0 %",
+        1e-5: "under 0.01 %",
+        0.0013: "0.13 %",
+        0.031: "3.1 %",
+        0.05: "5 %",
+        0.71: "71 %",
+    }
+    written |= {
+        0.95: "95 %",
+        0.9943: "99.43 %",
+        0.99999: "over 99.99 %",
+        1.0: "100 %",
+        12.345: "1,234 %",
+        -0.004: "-0.4 %",
+    }
+    assert {share: percent(share) for share in written} == written
+    assert (percent(0.523, 0.516), percent(0.516, 0.523)) == ("52.3 %", "51.6 %")
+    assert (percent(0.95, 0.91), percent(0.5, 0.5)) == ("95 %", "50 %")

@@ -102,7 +102,7 @@ function startAlong() {
   const box = byId("along-feature");
   along = data.along[0] || null;
   if (box) {
-    box.append(...data.along.map((each, k) => new Option(`${each.name} (explains ${number(100 * each.explained, 2)} %)`, k)));
+    box.append(...data.along.map((each, k) => new Option(`${each.name} (explains ${share(each.explained, 1)})`, k)));
     box.addEventListener("change", () => {
       along = data.along[box.value];
       drawAlong();

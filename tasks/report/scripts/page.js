@@ -34,8 +34,8 @@ function number(value, digits = 4) {
 }
 const whole = (value) => Math.round(value).toLocaleString("en-US");
 function share(part, all) {
-  const value = (100 * part) / all;
-  return part === 0 ? "0 %" : value < 0.1 ? "under .1 %" : `${value < 10 ? value.toFixed(1) : value.toFixed(0)} %`;
+  const value = (100 * part) / all, apart = Math.min(value, 100 - value), shown = Number(value.toFixed(apart < 0.95 ? 2 : apart < 4.95 ? 1 : 0));
+  return shown === 0 && part ? "under 0.01 %" : shown === 100 && part < all ? "over 99.99 %" : `${shown} %`;
 }
 function text(column, row) {
   return column.kind === "number" ? number(column.at[row]) : column.values[column.at[row]];
