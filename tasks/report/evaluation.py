@@ -200,7 +200,7 @@ def of_sentence(sentence: str, places: pd.DataFrame, known: Mapping[str, Selecti
     """
     names = [name for name in known if _names(sentence, name)]
     names = [name for k, name in enumerate(names) if known[name] not in [known[other] for other in names[:k]]]
-    if ALL_RIGHT in sentence and not places.empty:
+    if ALL_RIGHT in sentence.lower() and not places.empty:
         names = [name for name in places.loc[places["fault"] == "", "place"] if name in known]
     elif not names:
         return _one({"column": FAULT, "not": ""}) if flagged else {"any": [[]]}

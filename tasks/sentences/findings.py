@@ -206,16 +206,16 @@ def _rest(
     """
     parts, (of, one) = [], among
     if further:
-        parts.append(f"1 more {one} differs" if further == 1 else f"{further} more {one}s differ")
+        parts.append(f"1 more {one} has another fault" if further == 1 else f"{further} more {one}s have other faults")
     if same:
         few = "1 place shares" if same == 1 else f"{same} of {total} places share"
         parts.append(f"{'all places share' if same == total else few} the overall fault")
     if beside:
-        parts.append(f"{'1 place shares' if beside == 1 else f'{beside} places share'} the fault of all other rows")
+        parts.append(f"{'1 place has' if beside == 1 else f'{beside} places have'} the same fault as all other rows")
     if part:
-        parts.append(f"{'1 place differs' if part == 1 else f'{part} places differ'} only by rows named above")
+        parts.append(f"{'1 place is' if part == 1 else f'{part} places are'} off only because of rows named above")
     if right:
-        parts.append(f"{of} {right} of {total} {one}s no fault was found{' by their rows alone' if alone else ''}")
+        parts.append(f"no fault was found {of} {right} of {total} {one}s{' taken alone' if alone else ''}")
     return [capital("; ".join(parts)) + "."] if parts else []
 
 

@@ -261,7 +261,7 @@ def test_what_is_wrong_stands_under_the_table_in_lines_that_fit(width: int) -> N
     sentences = (
         "The predictions are wrong (p < 0.001): over all rows, the predicted spread is too small by a factor of 1.6.",
         "On digit 7 (10 % of the rows) the targets lie 0.4 predicted spreads above the predictions.",
-        "In 3 of 12 regions no fault was found.",
+        "No fault was found in 3 of 12 regions.",
     )
     outcomes = [
         VersionOutcome("[red]claims[/red]/2", "test", "found", "r2", {"cce_mean": MetricValue(0.2)}, wrong=sentences),

@@ -114,7 +114,7 @@ def test_every_sentence_is_one_of_a_known_form(told: Mapping[str, Any]) -> None:
     tail = r"(?:; the targets (?:are )?also [^;]+)?(?:; is (?:the unit right|an exposure missing)\?|\.)"
     rest = (
         r"(?:All places share the overall fault|1 place shares the overall fault|\d+ of \d+ places share the overall "
-        r"fault|1 more place differs|\d+ more places differ)?(?:; )?.*(?:no fault was found)?\."
+        r"fault|1 more place has another fault|\d+ more places have other faults)?(?:; )?.*(?:no fault was found)?\."
     )
     for name, (_, _, wrong) in told.items():
         for sentence in wrong.sentences:
@@ -354,7 +354,7 @@ def test_values_of_a_slice_that_lie_in_a_named_range_with_its_fault_are_counted(
     said = read(y, Normal(np.zeros(3000), 1.0), x, **asked).wrong.sentences
     assert said[0].startswith("Where digit is 8 or more (")
     assert not any(re.match(r"Where digit is [89] \(", each) for each in said)
-    assert "2 places differ only by rows named above" in said[-1]
+    assert "2 places are off only because of rows named above" in said[-1]
 
 
 @pytest.mark.parametrize("law", [Poisson(np.full(600, 0.1)), NegativeBinomial(np.full(600, 3.0), np.full(600, 0.4))])

@@ -259,7 +259,7 @@ def test_a_sentence_selects_the_places_that_it_names() -> None:
         "In the region where age is mostly up to 30 (3 rows, 3 %) they are too wide.", places, known, True
     )
     assert named == {"any": [[{"column": "calibration_region", "value": "age mostly up to 30"}]]}
-    right = of_sentence("In 2 of 3 regions no fault was found.", places, known, True)
+    right = of_sentence("No fault was found in 2 of 3 regions.", places, known, True)
     assert len(right["any"]) == 2
     everywhere = of_sentence("The predictions are wrong: over all rows, too narrow.", places, known, True)
     assert everywhere == {"any": [[{"column": "calibration_fault", "not": ""}]]}

@@ -217,7 +217,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
     assert said["right"].sentences[0].startswith("No fault found")
     assert said["members"].sentences[0].startswith("No fault found")
     assert said["narrow"].sentences[0].startswith("For height the predicted spread is too small by a factor of")
-    assert said["narrow"].sentences[1] == "For 1 of 2 targets no fault was found."
+    assert said["narrow"].sentences[1] == "No fault was found for 1 of 2 targets."
     assert said["narrow"].places["place"].tolist() == ["height", "width"]
     assert "199 simulations" in said["narrow"].method
     kept = from_bytes(to_bytes(found["narrow"]))
@@ -358,10 +358,10 @@ def test_a_region_that_lies_in_a_range_with_its_fault_is_counted_and_not_told_ag
         "Where age is 50 or more",
         "Where region 3",
     ]
-    assert said[3:] == ["1 place differs only by rows named above; in 1 of 4 places no fault was found."]
+    assert said[3:] == ["1 place is off only because of rows named above; no fault was found in 1 of 4 places."]
     low = fault("age is up to 20", 0.1, -0.5)
     said, _ = sentences_of(None, [], 4, [wide, low])
-    assert said[2:] == ["In 4 of 4 places no fault was found by their rows alone."]
+    assert said[2:] == ["No fault was found in 4 of 4 places taken alone."]
 
 
 def test_places_share_the_fault_of_all_other_rows_and_none_is_said_to_be_right_beside_it() -> None:
@@ -375,20 +375,18 @@ def test_places_share_the_fault_of_all_other_rows_and_none_is_said_to_be_right_b
     assert said == [
         "Where Oslo (300 rows, 33 %) off by 1.0.",
         "In all other rows, off by 0.28.",
-        "1 place shares the fault of all other rows; in 1 of 3 places no fault was found by their rows alone.",
+        "1 place has the same fault as all other rows; no fault was found in 1 of 3 places taken alone.",
     ]
     assert sentences_of(None, [oslo, rome], 3, others=lambda _, place: rome if place else None)[0][1:] == [
         "Where Rome (300 rows, 33 %) off by 0.3.",
-        "In 1 of 3 places no fault was found.",
+        "No fault was found in 1 of 3 places.",
     ]
     whole, mixed = fault("", 1.0, 0.4, "bias"), fault("a", 1 / 6, 0.35, "bias")
     said, _ = sentences_of(whole, [oslo, mixed], 3, others=lambda *_: None)
-    assert said[1:] == ["In all other rows no fault was found.", "1 place differs only by rows named above."]
-    assert sentences_of(rest, [], 3)[0][1:] == ["In 3 of 3 places no fault was found by their rows alone."]
+    assert said[1:] == ["In all other rows no fault was found.", "1 place is off only because of rows named above."]
+    assert sentences_of(rest, [], 3)[0][1:] == ["No fault was found in 3 of 3 places taken alone."]
     mass = fault("", 1.0, 2.0, "mass")
-    assert sentences_of(None, [], 3, [mass, oslo])[0][2:] == [
-        "In 3 of 3 places no fault was found by their rows alone."
-    ]
+    assert sentences_of(None, [], 3, [mass, oslo])[0][2:] == ["No fault was found in 3 of 3 places taken alone."]
 
 
 def test_where_one_range_is_wrong_alone_nothing_is_said_to_share_an_overall_fault() -> None:
@@ -402,20 +400,20 @@ def test_where_one_range_is_wrong_alone_nothing_is_said_to_share_an_overall_faul
         assert said[0] == "Where dose is up to 0.8 (324 rows, 36 %) off by 0.5."
         return said[1:]
 
-    only = "2 places differ only by rows named above"
+    only = "2 places are off only because of rows named above"
     right = "In all other rows no fault was found."
     assert told(clusters) == [right, f"{only}."]
-    assert told([*clusters, bias]) == [right, "3 places differ only by rows named above."]
-    assert told([*clusters, bias], **{"60_to_80": bias}) == [f"1 more place differs; {only}."]
+    assert told([*clusters, bias]) == [right, "3 places are off only because of rows named above."]
+    assert told([*clusters, bias], **{"60_to_80": bias}) == [f"1 more place has another fault; {only}."]
     assert told(clusters, **{"": rest}) == [
         "In all other rows, off by 0.1.",
-        f"{only}; in 1 of 3 places no fault was found by their rows alone.",
+        f"{only}; no fault was found in 1 of 3 places taken alone.",
     ]
     whole = fault("", 1.0, 0.5)
     said, _ = sentences_of(whole, [fault("20 to 40", 0.4, 0.5)], 3, [], lambda *_: None)
     assert said == [
         "Off by 0.5.",
-        "1 place shares the overall fault; in 2 of 3 places no fault was found by their rows alone.",
+        "1 place shares the overall fault; no fault was found in 2 of 3 places taken alone.",
     ]
 
 
