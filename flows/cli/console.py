@@ -166,7 +166,7 @@ def order_of_versions(outcomes: Sequence[VersionOutcome]) -> str:
     orders: dict[str, list[str]] = {}
     for split, found in measured.items():
         some = [item for label, item in found.items() if label in shared]
-        orders[split] = [item.label for item in ranked(some, lambda item: item.metrics)]
+        orders[split] = [item.label for item in ranked(some)]
     if len(shared) < 2 or len(set(map(tuple, orders.values()))) < 2:
         return ""
     protocols = {item.protocol for found in measured.values() for item in found.values()}
@@ -184,7 +184,7 @@ def order_of_versions(outcomes: Sequence[VersionOutcome]) -> str:
 
 def _print_wrong(outcomes: list[VersionOutcome], out: Console) -> None:
     """What is wrong with each version, in its first sentences, as wide as the terminal."""
-    for outcome in ranked(outcomes, lambda item: item.metrics):
+    for outcome in ranked(outcomes):
         if outcome.wrong:
             more = len(outcome.wrong) - SENTENCES
             rest = f" ({more} more in its report)" if more > 0 else ""
@@ -208,11 +208,15 @@ def _print_table(split: str, outcomes: list[VersionOutcome], descriptions: dict[
     table.add_column("p", justify="right", no_wrap=True)
     if not out.is_terminal:
         table.add_column("status", no_wrap=True)
-    for outcome in ranked(outcomes, lambda item: item.metrics):
+    alike: dict[str, list[str]] = {}
+    for outcome in ranked(outcomes):
+        alike.setdefault(outcome.statement, []).append(outcome.label)
+    for outcome in ranked(outcomes):
         described = [descriptions.get(outcome.label, "")] if descriptions else []
         cells = [outcome.label, *described, outcome.verdict.short, *(_number(outcome, name) for name in names)]
         cells.append(probability(outcome.verdict.p_value))
-        table.add_row(*cells, *([] if out.is_terminal else [STATUS[outcome.status]]))
+        ends = outcome.label == alike[outcome.statement][-1]
+        table.add_row(*cells, *([] if out.is_terminal else [STATUS[outcome.status]]), end_section=ends)
     width = out.width
     if not out.is_terminal:
         out.width = max(width, out.measure(table, options=out.options.update(width=10_000)).maximum)
@@ -220,9 +224,9 @@ def _print_table(split: str, outcomes: list[VersionOutcome], descriptions: dict[
     out.width = width
     if any("nll_mean" not in item.metrics for item in outcomes) and "nll_mean" in names:
         out.print("NLL none: a target was given no probability (an infinite NLL), or the predictions have no density")
-    if len({item.statement for item in outcomes} - {""}) > 1:
-        listed = "; ".join(f"{item.label}: {item.statement}" for item in outcomes)
-        said = f"CRPS, skill and ECE do not say which is better: the versions state different things ({listed})"
+    if len(alike) > 1:
+        listed = "; ".join(f"{statement} ({', '.join(labels)})" for statement, labels in alike.items())
+        said = f"CRPS, skill and ECE compare only among versions that state the same: {listed}"
         out.print(said, soft_wrap=True, markup=False)
     counted = {item.label: item.verdict.rows for item in outcomes if item.verdict.rows}
     if len(set(counted.values())) > 1:

@@ -37,7 +37,7 @@ from congruence.tasks.comparison.explored import (
     who_won,
 )
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.scores.evaluation import PROPER, SplitSummary, ranked
+from congruence.tasks.scores.evaluation import SplitSummary, ranked
 from congruence.tasks.scores.metrics.registry import mean_columns, shown
 from congruence.tasks.sentences.calibration import significant
 
@@ -143,7 +143,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Versions on one split under one protocol, each compared with the ``baseline``; ordered by mean CCE.
+    """Versions on one split under one protocol, each compared with the ``baseline``; as ``ranked``.
 
     ``best`` are the p-values of the versions in the model confidence set by CRPS; ``best_recalibrated`` those of the
     set in which each stands also as it would be after its own recalibration.
@@ -261,11 +261,7 @@ def compare_versions(
     if len(versions) < 2:
         raise InvalidInputError(f"versions: {len(versions)} to compare; name at least two evaluated versions")
     require_comparable(versions)
-    left_out = () if all(version.states_as(versions[0]) for version in versions) else PROPER
-    ordered = ranked(
-        sorted(versions, key=lambda version: version.label),
-        lambda version: {name: metric for name, metric in version.metrics.items() if name not in left_out},
-    )
+    ordered = ranked(sorted(versions, key=lambda version: version.label))
     labels = [version.label for version in ordered]
     if len(set(labels)) != len(labels):
         raise InvalidInputError(f"versions: {', '.join(labels)} names one version twice")

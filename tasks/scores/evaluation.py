@@ -58,7 +58,7 @@ PARTS = {
 PROPER = ("crps_mean", "nll_mean")
 """The proper score that orders: the first that all have."""
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Measured")
 
 
 @dataclass(frozen=True)
@@ -257,31 +257,49 @@ def metric_list_digest(names: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(set(names))).encode()).hexdigest()[:12]
 
 
-def ranked(versions: Iterable[T], metrics_of: Callable[[T], Mapping[str, MetricValue]]) -> list[T]:
-    """Versions of one split, the best first.
+class Measured(Protocol):
+    """A version with its metrics on a split and what its predictions state, see ``statement_of``."""
+
+    @property
+    def metrics(self) -> Mapping[str, MetricValue]: ...
+
+    @property
+    def statement(self) -> str: ...
+
+
+def ranked(versions: Iterable[T]) -> list[T]:
+    """Versions of one split: those that state the same together, as only their CRPS compares, the best first.
 
     A proper score says which predicts best, CCE which is honest. Versions whose intervals of the score overlap that of
     the best are not told apart by it, and stand in the order of their CCE; then come the others likewise, and last
-    those without the score.
+    those without the score. Of those that state other things the version with the lowest CCE leads.
     """
-    left, found = list(versions), list[T]()
-    name = next((each for each in PROPER if left and all(each in metrics_of(item) for item in left)), "")
+    alike: dict[str, list[T]] = {}
+    for item in versions:
+        alike.setdefault(item.statement, []).append(item)
+    return [item for own in sorted(alike.values(), key=lambda own: min(map(_cce, own))) for item in _ranked(own)]
+
+
+def _cce(item: Measured) -> float:
+    metric = item.metrics.get("cce_mean")
+    return float("inf") if metric is None else metric.value
+
+
+def _ranked(left: list[T]) -> list[T]:
+    found = list[T]()
+    name = next((each for each in PROPER if all(each in item.metrics for item in left)), "")
 
     def low(item: T) -> float:
-        metric = metrics_of(item)[name]
+        metric = item.metrics[name]
         return metric.value if metric.low is None else metric.low
 
-    def cce(item: T) -> float:
-        metric = metrics_of(item).get("cce_mean")
-        return float("inf") if metric is None else metric.value
-
     while left and name:
-        best = metrics_of(min(left, key=lambda item: metrics_of(item)[name].value))[name]
+        best = min(left, key=lambda item: item.metrics[name].value).metrics[name]
         high = best.value if best.high is None else best.high
-        tier = sorted((item for item in left if low(item) <= high), key=cce)
+        tier = sorted((item for item in left if low(item) <= high), key=_cce)
         found += tier
         left = [item for item in left if item not in tier]
-    return [*found, *sorted(left, key=cce)]
+    return [*found, *sorted(left, key=_cce)]
 
 
 @dataclass(frozen=True)

@@ -230,12 +230,22 @@ def test_versions_on_rows_of_their_own_are_not_shown_as_if_they_were_on_the_same
 
 
 def test_versions_that_state_other_levels_are_not_shown_as_if_their_crps_compared() -> None:
-    stated = {"v1": "quantiles at 0.05, 0.5, 0.95", "v2": "whole distributions"}
-    given = {}, "exact", Verdict.of({"calibration": 0.4}, rows=900), ()
-    outcomes = [VersionOutcome(name, "test", "found", "r1", *given, said) for name, said in stated.items()]
-    said = "the versions state different things (v1: quantiles at 0.05, 0.5, 0.95; v2: whole distributions)"
-    assert said in shown(outcomes, 100)
-    assert "state different" not in shown(outcomes[:1], 100)
+    whole, some = "whole distributions", "quantiles at 0.05, 0.5, 0.95"
+    stated = {"v1": some, "v3": some, "v2": whole, "v4": whole}
+    crps = {"v1": 1.0, "v2": 3.0, "v3": 1.2, "v4": 2.0}
+    outcomes = [
+        VersionOutcome(
+            name, "test", "found", "r1",
+            {"crps_mean": MetricValue(crps[name]), "cce_mean": MetricValue(0.1 / crps[name])},
+            "exact", Verdict.of({"calibration": 0.4}, rows=900), (), said
+        )
+        for name, said in stated.items()
+    ]  # fmt: skip
+    table = shown(outcomes, 100)
+    assert f"compare only among versions that state the same: {whole} (v4, v2); {some} (v1, v3)" in table
+    order = [line[2:4] for line in table.splitlines() if line.startswith(("│ v", "├─"))]
+    assert order == ["v4", "v2", "──", "v1", "v3"]
+    assert "state the same" not in shown(outcomes[:2], 100)
 
 
 def test_a_file_or_a_pipe_gets_every_column() -> None:
@@ -251,9 +261,14 @@ def test_versions_are_ordered_by_a_proper_score_where_it_differs_beyond_noise() 
         "sharp": {"crps_mean": MetricValue(1.0, 0.9, 1.1), "cce_mean": MetricValue(0.05)},
         "sharp and honest": {"crps_mean": MetricValue(1.05, 0.95, 1.15), "cce_mean": MetricValue(0.02)},
     }
-    assert ranked(metrics, lambda name: metrics[name]) == ["sharp and honest", "sharp", "honest and vague"]
-    without = {name: {"cce_mean": each["cce_mean"]} for name, each in metrics.items()}
-    assert ranked(without, lambda name: without[name])[0] == "honest and vague"
+
+    def order(**changes: Any) -> list[str]:
+        outcomes = [VersionOutcome(name, "test", "found", "r", each) for name, each in metrics.items()]
+        return [item.label for item in ranked([replace(item, **changes) for item in outcomes])]
+
+    assert order() == ["sharp and honest", "sharp", "honest and vague"]
+    metrics = {name: {"cce_mean": each["cce_mean"]} for name, each in metrics.items()}
+    assert order()[0] == "honest and vague"
 
 
 @pytest.mark.parametrize("width", [60, 120])
