@@ -14,7 +14,7 @@ from congruence.flows.cli.console import print_line, results, table_of
 from congruence.flows.cli.options import open_file, use_home_store
 from congruence.kernels.score_parts import ScoreParts
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import CCE, MetricDifference
+from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, named_parts
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
 from congruence.tasks.data.settings import SplitSettings
@@ -27,10 +27,10 @@ from congruence.tasks.mlflow.identity import ANY, Conditions, finished_evaluatio
 from congruence.tasks.mlflow.reading import comparable_versions, logged_versions
 from congruence.tasks.models.registry import RegistryError, baseline_version, model_name, select
 from congruence.tasks.monitor.account import MayBeBest
-from congruence.tasks.report.comparison import summary_of
+from congruence.tasks.report.comparison import best_in_words, sentences_of, summary_of
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.sentences.calibration import probability, significant
+from congruence.tasks.sentences.calibration import probability, signed, significant
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import TrackingSettings
 
@@ -66,6 +66,7 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
         "protocol": comparison.baseline.protocol,
         "baseline": comparison.baseline.label,
         "summary": summary_of(comparison),
+        "sentences": sentences_of(comparison),
         "versions": {each.label: {name: metric.value for name, metric in each.metrics.items()} for each in versions},
         "differences": {
             label: {name: _plain(item) for name, item in pair.differences.items()} for label, pair in pairs.items()
@@ -116,20 +117,20 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
     results().print(_overview(comparison))
     print_line(_how_to_read(comparison, logged.chosen))
     print_line(summary_of(comparison))
+    said = sentences_of(comparison)
     for label, pair in comparison.pairs.items():
         for table in _tables(label, pair) if details else ():
             results().print(table)
-        sentences = [] if pair.won is None else [pair.won.sentence]
+        sentences = [said[label]]
         if pair.first.verdict.is_wrong and pair.first.wrong:
             sentences += [f"{label}, by itself: {pair.first.wrong[0]}", pair.first.advice]
-        if sentences:
-            print_line(" ".join(each for each in sentences if each))
+        print_line(" ".join(each for each in sentences if each))
         rows = pair.largest.head(_LARGEST if details else 0)
-        changed = [f"{key} ({change:+.3g})" for key, change in zip(rows["key"], rows["cce_difference"], strict=True)]
+        changed = [f"{key} ({signed(change)})" for key, change in zip(rows["key"], rows["cce_difference"], strict=True)]
         if changed:
             print_line(f"differs most in CCE on: {', '.join(changed)}")
-    if comparison.best:
-        print_line(_may_be_best(comparison))
+    if best := best_in_words(comparison):
+        print_line(best)
     for label, command in logged.corrections.items():
         print_line(f"{label} is recalibrated by: {command}")
     for note in comparison.notes:
@@ -143,13 +144,8 @@ def _how_to_read(comparison: Comparison, chosen: bool) -> str:
     apart = any(version.split.digest != comparison.split.digest for version in comparison.versions)
     kind = "difference on different rows" if apart else "paired difference"
     said = f"+ worse, - better than {label}, beyond the 95 % interval of the {kind}"
-    if chosen:
-        return said
-    leads = [pair.differences[CCE] for pair in comparison.pairs.values() if CCE in pair.differences]
-    within = sum(item.low <= 0.0 <= item.high for item in leads)
-    lead = f", though its lead in CCE over {within} of {len(leads)} others is within chance" if within else ""
-    why = "it ranks first, by CRPS or NLL where these differ beyond noise, else by CCE"
-    return f"{said}\n{label} is the baseline because {why}{lead}; --baseline names another"
+    why = "it ranks first (by CRPS or NLL where these differ beyond noise, else by CCE)"
+    return said if chosen else f"{said}\n{label} is the baseline because {why}; --baseline names another"
 
 
 _MARKS = {"better": "-", "worse": "+", "": " "}
@@ -174,8 +170,8 @@ def _tables(label: str, pair: PairedComparison) -> list[Table]:
         points = pair.points.get(name)
         won = "" if points is None else f"{points.won}:{points.lost}"
         p_value = "" if item.p_value is None else probability(item.p_value)
-        interval = f"{item.low:+.3g} to {item.high:+.3g}"
-        rows.append([metric_of(name).label, f"{item.difference:+.3g}", interval, p_value, won])
+        interval = f"{signed(item.low)} to {signed(item.high)}"
+        rows.append([metric_of(name).label, signed(item.difference), interval, p_value, won])
     title = f"{label} against {pair.second.label}, {pair.rows:,} points; negative is better"
     columns = ["metric", "difference", "95 % interval", "p", "points won:lost"]
     tables = [table_of(columns, rows, words=["metric"], title=title)]
@@ -183,25 +179,13 @@ def _tables(label: str, pair: PairedComparison) -> list[Table]:
         rows = []
         for score, place, parts in pair.won.placed():
             cells = (parts.total, parts.knowledge, parts.honesty, parts.gains[0])
-            rows.append([score.upper(), place, *(f"{x.value:+.3g} ({x.low:+.2g} to {x.high:+.2g})" for x in cells)])
+            rows.append(
+                [score.upper(), place, *(f"{signed(x.value)} ({signed(x.low)} to {signed(x.high)})" for x in cells)]
+            )
         title = f"why {label} differs: what it knows, how honest it is, what it would gain by recalibration"
         columns = ["score", "rows", "difference", "knowledge", "honesty", "would gain"]
         tables.append(table_of(columns, rows, words=["score", "rows"], title=title))
     return tables
-
-
-def _may_be_best(comparison: Comparison) -> str:
-    left, all_of_them = comparison.may_be_best, len(comparison.versions)
-    if len(left) == all_of_them:
-        said = f"Any of the {all_of_them} versions may be the best by CRPS (95 % confidence set)."
-    elif len(left) == 1:
-        said = f"{left[0]} is the best by CRPS (95 % confidence set)."
-    else:
-        said = f"May be the best by CRPS (95 % confidence set): {', '.join(left)}."
-    if corrected := comparison.may_be_best_recalibrated:
-        said += f" With those that recalibration would help, as they would be then: {'; '.join(corrected)}"
-        said += " (by what each states itself; `congruence recalibrate` goes by the inputs, too)."
-    return said
 
 
 def compared(

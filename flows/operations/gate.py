@@ -12,7 +12,7 @@ from rich.text import Text
 
 from congruence.flows.cli.console import print_line, results
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, may_be_best, not_changed, worst
+from congruence.tasks.comparison.gate import MARKS, GateDecision, apply_gate, may_be_best, not_changed, worst
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.data.settings import SplitSettings
@@ -29,40 +29,19 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}
-_HEAD = "| | rule | value | limit | difference [95 %] | why |\n|---|---|---|---|---|---|"
-_MARKS = {"failed": "❌ failed", "undecided": "❔ undecided", "passed": "✅ passed"}
 
 
 def summary(decisions: Sequence[GateDecision], outcomes: Iterable[VersionOutcome] = ()) -> str:
     """The decisions in GitHub's Markdown: each version's rules, the failed ones first."""
     missing = [item for item in outcomes if item.status == "failed"]
     whole = "failed" if missing else worst(decision.outcome for decision in decisions)
-    parts = [f"## Gate: {_MARKS[whole]}" if decisions or missing else "## Gate: no version was judged"]
-    parts += [f"{_MARKS['failed']}: no evaluation of {item.why_not}" for item in missing]
+    parts = [f"## Gate: {MARKS[whole]}" if decisions or missing else "## Gate: no version was judged"]
+    parts += [f"{MARKS['failed']}: no evaluation of {item.why_not}" for item in missing]
     for decision in decisions:
-        against = "" if decision.baseline is None else f", against {decision.baseline.label}"
-        parts.append(f"### {_MARKS[decision.outcome]}: {decision.candidate.label}{against}")
-        rows = [_row(check) for check in decision.sorted_checks]
-        parts.append("\n".join([_HEAD, *rows]))
-        parts += [f"- {note}" for note in decision.notes]
+        parts.append(decision.markdown())
         if decision.place is not None:
-            parts.append(f"All rules: {decision.place}")
+            parts.append(f"In MLflow: {decision.place}")
     return "\n\n".join(parts) + "\n"
-
-
-def _row(check: GateCheck) -> str:
-    difference = f"{_number(check.difference)} {_interval(check)}" if check.difference is not None else ""
-    value = _number(check.value) if difference else f"{_number(check.value)} {_interval(check)}"
-    cells = [_MARKS[check.outcome], check.rule, value.strip(), _number(check.limit), difference, check.reason]
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _interval(check: GateCheck) -> str:
-    return "" if check.low is None or check.high is None else f"[{check.low:.3g}, {check.high:.3g}]"
 
 
 def show(decisions: Sequence[GateDecision], form: str, file: Path, outcomes: Sequence[VersionOutcome] = ()) -> None:

@@ -69,7 +69,7 @@ def print_listing(versions: Sequence[ListedVersion], names: Sequence[str] = ()) 
     if not versions:
         out.print("no versions are registered here; register one, or name another server with MLFLOW_TRACKING_URI")
         return
-    columns = ("version", "aliases", "split", "verdict", "p", "CCE", "gate", "the best", "evaluated")
+    columns = ("version", "aliases", "split", "verdict", "p", "CCE", "gate", "best by CRPS", "evaluated (UTC)")
     rows: list[Sequence[str]] = []
     for item in versions:
         named = (item.model.label, ", ".join(item.model.aliases))
@@ -82,7 +82,7 @@ def print_listing(versions: Sequence[ListedVersion], names: Sequence[str] = ()) 
         for found in item.evaluations:
             cce = found.metrics.get(CCE)
             judged = found.verdict.short, probability(found.verdict.p_value), significant(cce.value) if cce else ""
-            best = (item.best_of(found) or "").replace(" the best", "")
+            best = (item.best_of(found) or "").replace(" the best", ",")
             rows.append((*named, found.split.name, *judged, item.gate_of(found) or "", best, _time(found.ended)))
     out.print(table_of(columns, rows, words=set(columns) - {"p", "CCE"}))
     for item in versions:

@@ -158,7 +158,7 @@ def tell_verdicts(
             continue
         for each in best.versions:
             if each.label not in best.inside and not each.model.tags.get(BEST + split.name, "").startswith("not "):
-                result.sentences.append(f"{best.said(each.label)} on {split.name}")
+                result.sentences.append(f"on {split.name}, {best.said(each.label)}")
         best.mark(settings.tracking)
 
 

@@ -109,6 +109,11 @@ class ComparedVersion:
         after = self.said.partition(": ")[2]
         return verdict_of(self.metrics, rows=self.split.valid_rows, fault=after, reason=after)
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the registry has it, so that it can be recalibrated: what production stored is no model."""
+        return bool(self.model.version) and not self.is_stored
+
     def shares_rows(self, other: ComparedVersion) -> bool:
         """Whether both are known to be of the same rows without looking at them."""
         return self.rows_digest != "" and self.rows_digest == other.rows_digest

@@ -24,7 +24,7 @@ from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, mean_columns
-from congruence.tasks.sentences.calibration import significant
+from congruence.tasks.sentences.calibration import signed
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
@@ -58,9 +58,7 @@ class MetricDifference:
     rows: int
 
     def __str__(self) -> str:
-        ends = (self.difference, self.low, self.high)
-        seen, low, high = (f"+{significant(v)}" if v >= 0.0 else significant(v) for v in ends)
-        return f"{seen} [{low}, {high}]"
+        return f"{signed(self.difference)} [{signed(self.low)}, {signed(self.high)}]"
 
     @property
     def side(self) -> Literal["better", "worse", ""]:
@@ -107,7 +105,7 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
     if not first.shares_rows(second) and list(first.influence["key"]) != list(second.influence["key"]):
         raise MissingInfluenceError(
             f"CCE of {first.label} and {second.label} was estimated on other reference rows, so its difference has no "
-            f"interval; evaluate both again: {_again(first)}; {_again(second)}"
+            f"interval; evaluate both again: {again(first)}; {again(second)}"
         )
     rows = len(one.squared)
     blocks = Pair(first, second, first.valid).blocks()
@@ -159,7 +157,7 @@ def _influence(version: ComparedVersion) -> CongruenceInfluence:
     if version.influence is None or version.influence_noise is None or squared is None or mean is None:
         raise MissingInfluenceError(
             f"CCE of {version.label} has no interval to compare by: its evaluation does not hold what each reference "
-            f"row contributes; evaluate it again: {_again(version)}"
+            f"row contributes; evaluate it again: {again(version)}"
         )
     rows, noise = version.influence, version.influence_noise
     return CongruenceInfluence(
@@ -171,7 +169,8 @@ def _influence(version: ComparedVersion) -> CongruenceInfluence:
     )
 
 
-def _again(version: ComparedVersion) -> str:
+def again(version: ComparedVersion) -> str:
+    """The command that evaluates a version again."""
     return f"congruence evaluate FILE --again -m {version.model.uri}"
 
 

@@ -18,7 +18,7 @@ from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.differences import REACH, MetricDifference
 from congruence.tasks.scores.metrics.registry import RECALIBRATED, REGION, mean_columns
 from congruence.tasks.scores.points import slice_groups, tenths
-from congruence.tasks.sentences.calibration import WORTH_IT
+from congruence.tasks.sentences.calibration import WORTH_IT, percent
 
 ROWS = 1_000
 SCORES = ("crps", "nll", "absolute_error")
@@ -308,10 +308,6 @@ def _sentence(first: str, second: str, won: WhoWon, level: float) -> str:
     """
     parts, scale = won.parts, won.means[_SCORE]
 
-    def share(part: Part, of: float = scale) -> str:
-        percent = 100.0 * abs(part.value) / of
-        return f"{percent:.0f} %" if percent >= 10.0 else f"{percent:.2g} %"
-
     is_clear = parts.total.p_value <= level
     named = ((parts.knowledge, ("knows more", "knows less")), (parts.honesty, ("is more honest", "is less honest")))
     shown = [
@@ -319,16 +315,10 @@ def _sentence(first: str, second: str, won: WhoWon, level: float) -> str:
         for part, words in named
         if part.p_value <= (_LEAST if is_clear else level) and abs(part.value) >= _SAID * scale
     ]
-    reasons = " and ".join(f"{words[part.value > 0.0]} ({share(part)})" for part, words in shown)
+    reasons = " and ".join(f"{words[part.value > 0.0]} ({percent(abs(part.value) / scale)})" for part, words in shown)
     if is_clear:
-        side = "better" if parts.total.value < 0.0 else "worse"
-        said = f"{first} is {side} than {second} by {share(parts.total)} of its CRPS" + (
-            f": it {reasons}" if shown else ""
-        )
-    else:
-        said = f"{first} and {second} have the same CRPS within chance"
-        said += f": {first} {reasons}" if shown else ", and know as much and are as honest"
-    gain, own = parts.gains[0], scale + parts.total.value
-    if gain.low > 0.0 and won.is_worth_recalibrating():
-        said += f". Recalibrated by what it states itself, {first} would gain {share(gain, own)} of its own"
-    return f"{said}."
+        side, lower = ("better", "lower") if parts.total.value < 0.0 else ("worse", "higher")
+        said = f"{first} is {side} than {second}, with a CRPS {percent(abs(parts.total.value) / scale)} {lower}"
+        return f"{said}: it {reasons}." if shown else f"{said}."
+    said = f"{first} and {second} have the same CRPS within chance"
+    return f"{said}: {first} {reasons}." if shown else f"{said}, and know as much and are as honest."

@@ -19,15 +19,23 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.monitoring.evidence import Monitor
 from congruence.kernels.score_parts import marginal_crps
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import CCE, OF_STATED, SQUARED_CCE, MetricDifference, infinite_metrics
+from congruence.tasks.comparison.differences import (
+    CCE,
+    OF_STATED,
+    SQUARED_CCE,
+    MetricDifference,
+    again,
+    infinite_metrics,
+)
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
-from congruence.tasks.comparison.versions import PairedComparison, compare_pair
+from congruence.tasks.comparison.versions import OWN_CELLS, PairedComparison, compare_pair
 from congruence.tasks.scores.evaluation import ROW_CORRELATION
 from congruence.tasks.scores.metrics.registry import METRICS
-from congruence.tasks.sentences.calibration import significant, with_p_value
+from congruence.tasks.sentences.calibration import place_in_words, significant, with_p_value
 
 Outcome = Literal["failed", "undecided", "passed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
+MARKS = {"failed": "❌ failed", "undecided": "❔ undecided", "passed": "✅ passed"}
 FIRST_VERSION, BASELINE_ITSELF = "first version", "baseline itself"
 _NAMED = 3  # slices in a reason
 UNCOMPARED = (FIRST_VERSION, BASELINE_ITSELF)
@@ -98,10 +106,11 @@ class GateDecision:
 
     @property
     def reasons(self) -> list[str]:
-        """Of the rules that do not hold, the failed ones first; of all rules where all hold."""
-        return [check.reason for check in self.sorted_checks if not check.passed] or [
+        """Of the rules that do not hold, the failed ones first; of all rules where all hold. Each once."""
+        said = [check.reason for check in self.sorted_checks if not check.passed] or [
             check.reason for check in self.checks
         ]
+        return list(dict.fromkeys(said))
 
     def noted(self, *notes: str, **changes: Any) -> GateDecision:
         """The decision with more to know beside its rules, each sentence once, and other changes."""
@@ -131,6 +140,16 @@ class GateDecision:
         said = {"reasons": list(self.reasons), "notes": list(self.notes), "place": self.place}
         return {"label": self.candidate.label, "outcome": self.outcome} | said
 
+    def markdown(self) -> str:
+        """Returns a heading, a table of the rules, the failed ones first, with why, and the notes."""
+        against = "" if self.baseline is None else f", against {self.baseline.label}"
+        rows = [(MARKS[check.outcome], check.rule, check.reason) for check in self.sorted_checks]
+        cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
+        lines = [f"| {' | '.join(row)} |" for row in cells]
+        notes = [f"- {note}" for note in self.notes]
+        head = f"### {MARKS[self.outcome]}: {self.candidate.label}{against}"
+        return "\n".join([head, "", "| | rule | why |", "|---|---|---|", *lines, "", *notes])
+
     def table(self) -> pd.DataFrame:
         """One row per rule, the failed ones first, without the columns that no rule has."""
         records: list[dict[str, Any]] = [{"outcome": check.outcome, **vars(check)} for check in self.sorted_checks]
@@ -151,7 +170,7 @@ def not_changed(monitor: Monitor, split: str) -> GateCheck:
 def may_be_best(label: str, split: str, inside: bool | None, said: str) -> GateCheck:
     """The rule ``may_be_best``; ``inside`` is None where it is not known, ``said`` the reason."""
     if inside is None:
-        said = f"whether {label} may be the best is not known: no other has a CRPS on the same rows that compares"
+        said = f"whether {label} may be the best is not known: no other version has a CRPS that compares with its own"
     outcome: Outcome = "undecided" if inside is None else "passed" if inside else "failed"
     return GateCheck("may_be_best", outcome, said, split=split, metric="crps_mean")
 
@@ -205,7 +224,7 @@ def apply_gate(
 
 
 def _not_measured(key: str, name: str, version: ComparedVersion, known: Sequence[str]) -> InvalidInputError:
-    close = difflib.get_close_matches(name, known, 1)
+    close = [] if name in METRICS else difflib.get_close_matches(name, known, 1)
     remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
     return InvalidInputError(
         f"gate.{key}: {name} was not measured on {version.label} (split '{version.split.name}'); {remedy}"
@@ -218,12 +237,12 @@ def _below(candidate: ComparedVersion, name: str, limit: float) -> GateCheck:
         raise _not_measured("maximum", name, candidate, list(candidate.metrics))
     low, high = (metric.value if end is None else end for end in (metric.low, metric.high))
     outcome: Outcome = "passed" if high <= limit else "failed" if low > limit else "undecided"
-    words = {"passed": "within", "failed": "above", "undecided": "not surely within or above"}
+    words = {"passed": "within", "failed": "above", "undecided": "perhaps above"}
     interval = f" [{significant(low)}, {significant(high)}]" if low < high else ""
     return GateCheck(
         f"maximum {name}",
         outcome,
-        f"{name} is {significant(metric.value)}{interval}, {words[outcome]} {limit:g}",
+        f"{name} is {significant(metric.value)}{interval}, {words[outcome]} the limit of {limit:g}",
         metric=name,
         value=metric.value,
         limit=limit,
@@ -251,17 +270,17 @@ def _wrong_slices(candidate: ComparedVersion, share: float) -> GateCheck:
     if places is None:
         reason = (
             "what is wrong by slice is not known: calibration given the input was not measured, or by an earlier "
-            f"release (congruence evaluate FILE --again -m {candidate.label})"
+            f"release ({again(candidate)})"
         )
         return GateCheck(rule, "undecided", reason, limit=share)
     largest = max((place.rows for place in places), default=0) / rows
     wrong = [place for place in places if place.rows > share * rows]
-    small = f" (of smaller ones {len(places)} are)" if places else ""
+    small = f" ({len(places)} of fewer rows {'is' if len(places) == 1 else 'are'})" if places else ""
     reason = f"no slice of more than {100 * share:g} % of the rows is named wrong{small}"
     if wrong:
-        named = "; ".join(f"{place.place}: {place.fault} ({place.rows:,} rows)" for place in wrong[:_NAMED])
+        some = (f"{each.fault} {place_in_words(each.place)} ({each.rows:,} rows)" for each in wrong[:_NAMED])
         more = f"; and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
-        reason = f"slices of more than {100 * share:g} % of the rows are named wrong: {named}{more}"
+        reason = f"slices of more than {100 * share:g} % of the rows are named wrong: {'; '.join(some)}{more}"
     return GateCheck(rule, "failed" if wrong else "passed", reason, value=largest, limit=share)
 
 
@@ -279,10 +298,10 @@ class _Rule:
     def said(self, outcome: Outcome, other: str, margin: float, *, is_better: bool) -> str:
         """What came of it, in words; ``margin`` in the metric's units."""
         if self.key == "better_on" or is_better:
-            words = {"passed": "better than", "failed": "worse than", "undecided": "not surely better or worse than"}
-            return f"{words[outcome]} {other}'s"
+            words = {"passed": "better than", "failed": "worse than", "undecided": "not shown to be better than"}
+            return f"is {words[outcome]} {other}'s"
         amount = f"{self.margin} ({significant(margin)})" if self.margin.is_share else f"{self.margin}"
-        words = {"passed": "less than", "failed": "more than", "undecided": "not surely less or more than"}
+        words = {"passed": "is less than", "failed": "is more than", "undecided": "may be more than"}
         return f"{words[outcome]} {amount} worse than {other}'s"
 
 
@@ -306,8 +325,8 @@ def _against(
 
 
 def _if_recalibrated(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
-    """The rule that a version keeps once it is recalibrated; None where it would not, or would gain nothing."""
-    item = None if pair.won is None else pair.won.recalibrated().get(rule.metric)
+    """The rule that a version keeps once it is recalibrated; None where it would not, or cannot be."""
+    item = None if pair.won is None or not pair.first.is_registered else pair.won.recalibrated().get(rule.metric)
     if item is None:
         return None
     check = _check(rule, pair, item)
@@ -324,8 +343,9 @@ def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
         return GateCheck(str(rule), "undecided", pair.refused or "; ".join(pair.notes), metric=name)
     if name in pair.differences:
         return _check(rule, pair, pair.differences[name])
-    if name in OF_STATED and not pair.first.states_as(pair.second):
-        return GateCheck(str(rule), "undecided", pair.notes[-1], metric=name)
+    if name in OF_STATED and pair.unlike:
+        said = f"CRPS and ECE of {pair.first.label} and {pair.second.label} {pair.unlike}"
+        return GateCheck(str(rule), "undecided", said, metric=name)
     infinite = [version for version in (pair.first, pair.second) if name in infinite_metrics(version.scores)]
     if not infinite:
         return None
@@ -363,11 +383,11 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference) -> GateC
     tested = pair.differences.get(SQUARED_CCE, item) if rule.metric == CCE else item
     needed = item.rows_that_decide(limit) if outcome == "undecided" else None
     said = rule.said(outcome, pair.second.label, limit, is_better=item.high < 0.0)
-    reason = f"{rule.metric} is {said}: {significant(item.first)} against {significant(item.second)}, difference {item}"
+    reason = f"{rule.metric} {said}: {significant(item.first)} against {significant(item.second)}, difference {item}"
     if pair.first.split.digest != pair.second.split.digest:
         reason += ", each on rows of its own"
     elif rule.metric == CCE and not pair.first.shares_targets(pair.second):
-        reason += " without the chance in where a target lies between two quantiles or within a bin"
+        reason += f" {OWN_CELLS}"
     return GateCheck(
         str(rule),
         outcome,
@@ -389,7 +409,7 @@ def _rows_in_words(item: MetricDifference, limit: float) -> str:
     if math.isfinite(needed):
         said = f"about {_rounded(needed, item.rows)} rows would decide if the difference stays as it is"
     else:
-        said = "no number of rows would decide as long as the difference is the limit itself"
+        said = "no number of rows would decide if the difference is the limit itself"
     if limit > 0.0:
         # Free of the chance in the difference that was found: whether the margin is within reach of the split at all.
         equal = item.rows_that_decide(limit, difference=0.0)

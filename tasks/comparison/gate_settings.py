@@ -53,7 +53,7 @@ class Margin:
 
     def __str__(self) -> str:
         share = f"{100 * self.value:g} %"
-        return f"{share} of its skill" if self.of_skill else share if self.is_share else f"{self.value:g}"
+        return f"{share} of the baseline's skill" if self.of_skill else share if self.is_share else f"{self.value:g}"
 
 
 class GateSettings(Strict):

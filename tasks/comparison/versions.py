@@ -65,6 +65,7 @@ class PairedComparison:
         largest: the rows on which the two differ most in CCE, both ways, largest first.
         notes: what cannot be compared, why, and the remedy.
         refused: why nothing has an interval, where rows depend on each other in too few blocks; "" else.
+        unlike: that their CRPS and ECE are different quantities, and what to do; "" where they compare.
         explored: some of the rows with both predictions, and where their score differs; None without one that compares.
         won: what the difference of CRPS owes to knowledge and to honesty; None where it is not known.
     """
@@ -78,6 +79,7 @@ class PairedComparison:
     notes: tuple[str, ...] = ()
     explored: Explored | None = field(default=None, repr=False)
     refused: str = ""
+    unlike: str = ""
     won: WhoWon | None = None
 
     @property
@@ -99,25 +101,19 @@ class PairedComparison:
         return pd.DataFrame(records)
 
 
-_OWN_CELLS = (
-    "Differences of CCE leave out the chance in where a target lies between two quantiles or within a bin: they are "
-    "not those of the values in the table"
-)
+OWN_CELLS = "without the chance in where targets lie between quantiles or within bins"
 
 
 def _other_statements(first: ComparedVersion, second: ComparedVersion) -> str:
-    """Why CRPS and ECE of two versions do not compare; "" where they do."""
+    """Of the CRPS and ECE of two versions: that they do not compare, and what to do; "" where they do."""
     if first.states_as(second):
         return ""
     shared = [level for level in first.levels if level in second.levels]
     remedy = ""
     if len(shared) > 1:
         levels = ", ".join(f"{level:g}" for level in shared)
-        remedy = f"; evaluate both by their quantiles at {levels} alone (predictions: levels, columns) to compare them"
-    return (
-        f"CRPS and ECE of {first.label} ({first.statement}) and {second.label} ({second.statement}) are different "
-        f"quantities: they do not say which is better{remedy}"
-    )
+        remedy = f"; to compare them, evaluate both by their quantiles at {levels} alone (predictions: levels, columns)"
+    return f"are different quantities ({first.statement}; {second.statement}){remedy}"
 
 
 _DRAWN = {"nll_mean": {"quantiles", "draws"}, "mae": {"quantiles"}}
@@ -200,7 +196,7 @@ class Comparison:
 
         By what they state themselves, which stands in the matrix, or by the inputs, too, as their reports advise.
         """
-        known = [each for each in self.versions if each.model.version and not each.is_stored]
+        known = [each for each in self.versions if each.is_registered]
         gaining = [each for each in known if each.label in self.recalibrated or each.advice.startswith("Recalibrate")]
         return {each.label: each.model.uri for each in gaining}
 
@@ -225,6 +221,11 @@ class Comparison:
             said.append(
                 "the versions were evaluated with other predictions, model_inputs, solver, seed or store.dtype: part "
                 "of a difference may come from these"
+            )
+        if self.recalibrated:
+            said.append(
+                "In the table, versions are recalibrated by what each states itself; `congruence recalibrate` goes by "
+                "the inputs, too"
             )
         return list(dict.fromkeys(said))
 
@@ -317,7 +318,8 @@ def compare_pair(
     rows = second.valid if first.shares_rows(second) else second.valid & first.valid
     both = Pair(first, second, rows)
     differences: dict[str, MetricDifference] = {}
-    notes: tuple[str, ...] = () if first.shares_targets(second) else (_OWN_CELLS,)
+    own = f"Differences of CCE are {OWN_CELLS}, which the values in the table have"
+    notes: tuple[str, ...] = () if first.shares_targets(second) else (own,)
     unlike, refused = _other_statements(first, second), ""
     won = None
     try:
@@ -333,7 +335,6 @@ def compare_pair(
         notes = (*notes, refused)
     if unlike:
         differences = {name: each for name, each in differences.items() if name not in OF_STATED}
-        notes = (*notes, unlike)
     columns = {CCE: "cce", **{name: column for name, column in mean_columns().items() if name in differences}}
     points = {}
     for name, column in columns.items():
@@ -350,6 +351,7 @@ def compare_pair(
         notes=notes,
         explored=some,
         refused=refused,
+        unlike=unlike,
         won=won,
     )
 
@@ -369,14 +371,13 @@ def _on_other_rows(first: ComparedVersion, second: ComparedVersion) -> PairedCom
         differences, refused = {}, str(error)
     if unlike := _other_statements(first, second):
         differences = {name: each for name, each in differences.items() if name not in OF_STATED}
-        said += f". {unlike}"
     if CCE in differences:
         said += ". CCE is compared without the noise of each one's rows: the root of its mean square beyond this"
     elif not refused:
         said += ". CCE does not compare: an evaluation does not hold its noise; evaluate both again with --again"
     notes = (said, refused) if refused else (said,)
     none = pd.DataFrame({"row": [], "key": [], "cce_difference": []})
-    return PairedComparison(first, second, sum(counts), differences, {}, none, notes, refused=refused)
+    return PairedComparison(first, second, sum(counts), differences, {}, none, notes, refused=refused, unlike=unlike)
 
 
 Splits = Mapping[str, ComparedVersion]

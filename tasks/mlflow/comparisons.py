@@ -8,12 +8,19 @@ from functools import partial
 from pathlib import Path
 
 from congruence.tasks.comparison.differences import CCE, SQUARED_CCE
-from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, GateDecision
+from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateDecision
 from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.mlflow.connection import set_version_tags
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
 from congruence.tasks.mlflow.runs import LoggedRun, RunContent, log_once, table_json, write_texts
-from congruence.tasks.report.comparison import REPORT_FILE, SCORES_FILE, headlines, summary_of
+from congruence.tasks.report.comparison import (
+    REPORT_FILE,
+    SCORES_FILE,
+    best_in_words,
+    headlines,
+    sentences_of,
+    summary_of,
+)
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.reliability import Reliability
 from congruence.tasks.sentences.calibration import probability
@@ -73,10 +80,9 @@ def _compared(comparison: Comparison, params: Mapping[str, object], folder: Path
 
 
 def _note(comparison: Comparison) -> str:
-    baseline, best = comparison.baseline, comparison.may_be_best
-    among = f" May be the best by CRPS (95 % confidence set): {', '.join(best)}." if best else ""
+    baseline = comparison.baseline
     lines = [
-        f"**{summary_of(comparison)}**{among}",
+        f"**{summary_of(comparison)}** {best_in_words(comparison)}",
         "",
         f"{len(comparison.versions)} versions on **{comparison.split.name}** (protocol `{baseline.protocol_digest}`), "
         f"each against **{baseline.label}** on the same points. Read `{COMPARISON_FILE}` first.",
@@ -91,7 +97,8 @@ def _note(comparison: Comparison) -> str:
         cells = [f"{mean.value:.4g}" if mean else "-", found.get(CCE, "-"), squared or "-"]
         cells.append("-" if squared is None else probability(squared.p_value))
         lines.append(f"| {' | '.join(map(str, [version.label, *cells]))} |")
-    return "\n".join([*lines, "", *(f"- {note}" for note in comparison.notes)])
+    said = [*sentences_of(comparison).values(), *comparison.notes]
+    return "\n".join([*lines, "", *(f"- {each}" for each in said)])
 
 
 def _metric_name(label: str) -> str:
@@ -152,35 +159,12 @@ def _decided(decision: GateDecision, folder: Path) -> RunContent:
     outcomes = [check.outcome for check in decision.checks]
     counts = {f"rules_{outcome}": float(outcomes.count(outcome)) for outcome in OUTCOMES}
     write_texts(folder, {GATE_FILE: table_json(decision.table())})
-    return RunContent(params, counts, [GATE_FILE], note(decision), model_id=candidate.model.model_id)
-
-
-def note(decision: GateDecision) -> str:
-    """The decision as people read it, in Markdown: a line, then one row per rule, the failed ones first."""
-    against = f" against **{decision.baseline.label}**" if decision.baseline else ", with no version to compare with"
-    lines = [
-        f"The gate on **{decision.candidate.label}**{against}: **{decision.outcome}**.",
-        "",
-        "| | rule | split | value | limit | baseline | difference [95 % interval] | p |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [_row(check) for check in decision.sorted_checks]
-    return "\n".join([*lines, "", *(f"- {reason}" for reason in [*decision.reasons, *decision.notes])])
+    return RunContent(params, counts, [GATE_FILE], decision.markdown(), model_id=candidate.model.model_id)
 
 
 def unusual(decision: GateDecision) -> list[str]:
     """The rules that pass because there was nothing to compare, which people must not read as a comparison."""
     return [check.reason for check in decision.checks if check.rule in UNCOMPARED]
-
-
-def _row(check: GateCheck) -> str:
-    difference = "-"
-    if check.difference is not None and check.low is not None and check.high is not None:
-        difference = f"{check.difference:+.3g} [{check.low:+.3g}, {check.high:+.3g}]"
-    numbers = ["-" if item is None else f"{item:.4g}" for item in (check.value, check.limit, check.baseline)]
-    word = "passed" if check.passed else f"**{check.outcome}**"
-    cells = [word, check.rule, check.split or "-", *numbers, difference, probability(check.p_value)]
-    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
 
 
 POINTS_FILE, REJECTION_FILE, RISK_FILE = "tables/points.json", "tables/rejection.json", "tables/risk_coverage.json"

@@ -213,7 +213,7 @@ class MayBeBest:
         """Whether a version may be the best, in words."""
         if label in self.inside:
             return f"{label} may be the best {self.basis} by CRPS"
-        return f"{label} is not the best {self.basis} by CRPS: {', '.join(self.inside) or 'none'} may be (95 % set)"
+        return f"{label} is not the best {self.basis} by CRPS; {' or '.join(self.inside)} may be (95 % set)"
 
     def mark(self, settings: TrackingSettings) -> None:
         """Tell it on every version, for lists.

@@ -19,7 +19,7 @@ from congruence.tasks.evaluate.pieces import rows_of
 from congruence.tasks.mlflow.identity import dates_in_words
 from congruence.tasks.monitor.account import Account, kept
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.sentences.calibration import probability
+from congruence.tasks.sentences.calibration import probability, significant
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 LATE = 0.1
@@ -139,8 +139,8 @@ def features_change(now: Array, before: Array, names: Sequence[str], when: str) 
         )
     more = f", and so did {len(clear) - 1} more of {now.shape[1]} features" if len(clear) > 1 else ""
     return (
-        f"Inputs changed against {when}: {names[column]} has median {np.median(a):.3g} where it had {np.median(b):.3g} "
-        f"(distance {distance:.2g} of 1, {corrected}){more}."
+        f"Inputs changed against {when}: {names[column]} has median {significant(float(np.median(a)))} where it had "
+        f"{significant(float(np.median(b)))} (distance {distance:.2g} of 1, {corrected}){more}."
     )
 
 

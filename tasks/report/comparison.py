@@ -37,6 +37,7 @@ class ComparisonData:
 
     summary: str
     sentences: dict[str, str]
+    best: str
     metrics: tuple[str, ...]
     matrix: dict[str, dict[str, Cell]] = field(repr=False)
     page: dict[str, Any] = field(repr=False)
@@ -50,25 +51,36 @@ class ComparisonData:
 def comparison_data(comparison: Comparison) -> ComparisonData:
     """Everything that the report of ``comparison`` shows."""
     metrics = comparison.names_of((*shown("compared"), *EFFECTS))
-    matrix = comparison.matrix(metrics)
-    base = comparison.baseline.label
-    sides = _sides(comparison)
-    sentences = {}
+    pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
+    page = {"baseline": comparison.baseline.label, "pairs": [pair for pair in pairs if pair is not None]}
+    said = summary_of(comparison), sentences_of(comparison)
+    return ComparisonData(*said, best_in_words(comparison), metrics, comparison.matrix(metrics), page)
+
+
+def sentences_of(comparison: Comparison) -> dict[str, str]:
+    """How each version compares with the baseline, and why, by label."""
+    base, sides, found = comparison.baseline.label, _sides(comparison), {}
     for label, pair in comparison.pairs.items():
         own = sides[label]
         said = _sentence(label, base, own, pair) if pair.won is None else pair.won.sentence
         differing = own.better + own.worse
         if pair.won is not None and differing and CRPS not in differing:  # NLL weighs tails otherwise, CCE every place
             said += f" {_sentence(label, base, replace(own, same=[]), pair)}"
-        sentences[label] = said
-    pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
-    page = {"baseline": base, "pairs": [pair for pair in pairs if pair is not None]}
-    return ComparisonData(summary_of(comparison), sentences, metrics, matrix, page)
+        found[label] = said
+    return found
 
 
 def summary_of(comparison: Comparison) -> str:
     """Who wins, on what and by how much, or that nobody does, in a sentence or two."""
     return _summary(comparison.baseline.label, _sides(comparison), comparison.may_be_best)
+
+
+def best_in_words(comparison: Comparison) -> str:
+    """Which versions may be the best by CRPS, as they are and recalibrated, in a sentence or two; "" where unknown."""
+    left, corrected = comparison.may_be_best, comparison.may_be_best_recalibrated
+    named = "any of them" if len(left) == len(comparison.versions) > 2 else " or ".join(left)
+    said = f"The best by CRPS is {named} (95 % confidence set)." if left else ""
+    return f"{said} With recalibrated versions among them: {' or '.join(corrected)}." if corrected else said
 
 
 def comparison_report(comparison: Comparison) -> str:
@@ -133,8 +145,7 @@ def _sentence(label: str, baseline: str, sides: _Sides, pair: PairedComparison) 
     """On what a version is better and worse than the baseline, by how much, and on what chance explains all."""
     named = {"better": sides.better, "worse": sides.worse}
     parts = [f"{side} on {listed([sides.by(name) for name in names])}" for side, names in named.items() if names]
-    stated = f"{pair.first.statement}; {pair.second.statement}"
-    apart = "" if pair.first.states_as(pair.second) else f" Their CRPS and ECE are different quantities ({stated})."
+    apart = f" Their CRPS and ECE {pair.unlike}." if pair.unlike else ""
     same = [metric_of(name).label for name in sides.same]
     if not parts:
         on = listed(same) if same else "anything that decides"
@@ -150,8 +161,8 @@ def _summary(baseline: str, found: dict[str, _Sides], may_be_best: Sequence[str]
         best = max(equal, key=lambda label: len(clear[label].better))
         gains = listed([clear[best].by(name) for name in clear[best].better])
         return (
-            f"{len(equal)} versions win: better than {baseline} on something, worse on nothing, and which of them is "
-            f"the best these rows do not show. {best} is better on {gains}."
+            f"{len(equal)} versions win: better than {baseline} on something, worse on nothing; these rows do not show "
+            f"which of them is the best. {best} is better on {gains}."
         )
     if clear:
         best = max(clear, key=lambda label: (len(clear[label].better), -clear[label].lead(clear[label].better[0])))
@@ -161,8 +172,9 @@ def _summary(baseline: str, found: dict[str, _Sides], may_be_best: Sequence[str]
         more = f" {others} more {many} better and nowhere worse." if others else ""
         return f"{best} wins: better than {baseline} on {gains}, worse on nothing.{more}"
     if mixed := [label for label, sides in found.items() if sides.better]:
-        gain, lose = ("gains", "loses") if len(mixed) == 1 else ("gain", "lose")
-        return f"Nobody wins on everything: {listed(mixed)} {gain} something on {baseline} and {lose} something else."
+        some, on = ("is", "something") if len(mixed) == 1 else ("are", "something each")
+        said = f"{listed(mixed)} {some} better than {baseline} on {on} and worse on something else"
+        return f"Nobody wins on everything: {said}."
     if all(sides.worse for sides in found.values()):
         names = {label: CRPS if CRPS in sides.worse else sides.worse[0] for label, sides in found.items()}
         label = min(names, key=lambda each: (names[each] != CRPS, found[each].lead(names[each])))
@@ -170,7 +182,9 @@ def _summary(baseline: str, found: dict[str, _Sides], may_be_best: Sequence[str]
         return f"{baseline} wins: every other version is worse on something and better on nothing.{near}"
     compared = dict.fromkeys(metric_of(name).label for sides in found.values() for name in sides.differences)
     on = f"on {listed([*compared])} " if compared else ""
-    return f"Nobody wins: {on}no version is better than {baseline} by more than chance explains."
+    worse = [label for label, sides in found.items() if sides.worse]
+    rest = f"; {listed(worse)} {'is' if len(worse) == 1 else 'are'} worse" if worse else ""
+    return f"Nobody wins: {on}no version is better than {baseline} by more than chance explains{rest}."
 
 
 def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:

@@ -187,6 +187,11 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{float(f'{value:.4g}'):.{digits}g}"
 
 
+def signed(value: float) -> str:
+    """The same of a difference: "+0.012", "-1,240"."""
+    return f"+{significant(value)}" if value >= 0.0 else significant(value)
+
+
 def probability(p_value: float | None) -> str:
     """A p-value in a table: "0.012", "< 0.001" where more digits say nothing to a reader."""
     return "–" if p_value is None else p_value_in_words(p_value).removeprefix("p ").removeprefix("= ")

@@ -24,6 +24,7 @@ from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.report.comparison import comparison_data, comparison_report
 from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
+from congruence.tasks.sentences.calibration import percent
 from congruence.tasks.settings.sections import ModelVersion
 
 
@@ -159,7 +160,7 @@ def test_the_page_says_who_wins_on_what_and_its_matrix_holds_the_differences(com
     same = replace(compared[1], model=angle("9"))
     twin = replace(compared[0], model=angle("8"))
     many = comparison_data(compare_versions([compared[0], twin, compared[2]], baseline="angle/3", resamples=200))
-    assert many.summary.startswith("2 versions win: better than angle/3 on something, worse on nothing, and which of")
+    assert many.summary.startswith("2 versions win: better than angle/3 on something, worse on nothing; these rows do")
     even = comparison_data(compare_versions([compared[1], same], resamples=50))
     assert even.summary.startswith("Nobody wins: on CCE")
     assert " no version is better than angle/" in even.summary
@@ -175,7 +176,7 @@ def test_the_nll_of_what_we_draw_is_shown_and_does_not_say_who_wins(compared, st
         for version, sign in ((compared[2], -1.0), (compared[0], 1.0))
     )
     said = comparison_data(compare_versions([truth, biased], baseline="angle/3", resamples=200))
-    assert said.summary.startswith("Nobody wins on everything: angle/1 gains something on angle/3 and loses")
+    assert said.summary.startswith("Nobody wins on everything: angle/1 is better than angle/3 on something and worse")
     versions = [truth, replace(biased, stated=stated)]
     said = comparison_data(compare_versions(versions, baseline="angle/3", resamples=200))
     assert said.summary.startswith("angle/1 wins: better than angle/3 on CCE by ")
@@ -213,17 +214,17 @@ def test_crps_of_other_levels_names_no_winner(compared, other):
     said = comparison_data(comparison)
     assert said.matrix["angle/1"]["crps_mean"].difference is None
     other_words = "whole distributions" if other[0] == "all" else "quantiles at 0.1, 0.5, 0.9"
-    assert said.sentences["angle/1"].endswith(
-        f" Their CRPS and ECE are different quantities (quantiles at 0.1, 0.9; {other_words})."
-    )
-    (note,) = [each for each in comparison.notes if each.startswith("CRPS and ECE of angle/1 (quantiles at 0.1, 0.9)")]
-    assert ("evaluate both by their quantiles at 0.1, 0.9 alone" in note) == (other[0] == "quantiles")
+    assert pair.unlike.startswith(f"are different quantities (quantiles at 0.1, 0.9; {other_words})")
+    assert said.sentences["angle/1"].endswith(f" Their CRPS and ECE {pair.unlike}.")
+    assert not any("different quantities" in each for each in comparison.notes), "it is said once"
+    assert ("evaluate both by their quantiles at 0.1, 0.9 alone" in pair.unlike) == (other[0] == "quantiles")
     decided = apply_gate(first, second, GateSettings(baseline="3", not_worse_on=["crps_mean"]))
-    assert (decided.outcome, decided.checks[0].reason) == ("undecided", note)
+    said = f"CRPS and ECE of angle/1 and angle/3 {pair.unlike}"
+    assert (decided.outcome, decided.checks[0].reason) == ("undecided", said)
     elsewhere = replace(second, split=replace(second.split, digest="other"), is_stored=True)
     apart = compare_pair(replace(first, is_stored=True), elsewhere)
     assert "crps_mean" not in apart.differences
-    assert note in apart.notes[0]
+    assert apart.unlike == pair.unlike
 
 
 def test_one_interval_of_many_that_misses_0_by_little_names_no_winner(compared):
@@ -245,7 +246,9 @@ def test_one_interval_of_many_that_misses_0_by_little_names_no_winner(compared):
     assert said.summary.startswith("angle/2 wins: every other version is worse on something")
 
 
-@pytest.mark.parametrize(("looks", "words"), [(1, "is better than b by"), (20, "have the same CRPS within chance")])
+@pytest.mark.parametrize(
+    ("looks", "words"), [(1, "is better than b, with a CRPS 10 %"), (20, "have the same CRPS within chance")]
+)
 def test_what_owes_to_knowledge_and_honesty_is_told_where_it_shows_among_all_that_is_told(looks, words):
     clear, hardly, none = (Part(-0.1, -0.19, -0.01, p) for p in (0.001, 0.03, 0.5))
 
@@ -287,7 +290,9 @@ def test_comparisons_in_mlflow(logged):
     assert "angle-2/cce_mean_p_value" not in metrics
     note = run.data.tags["mlflow.note.content"]
     assert "| angle/2 |" in note
-    assert note.startswith(f"**{comparison_data(comparison).summary}**")
+    data = comparison_data(comparison)
+    assert note.startswith(f"**{data.summary}** {data.best}")
+    assert all(f"- {sentence}" in note for sentence in data.sentences.values())
     assert {item.path for item in client.list_artifacts(run_id)} >= {"comparison.html", "versions.json"}
 
 
@@ -344,17 +349,19 @@ def test_why_the_better_version_is_better(compared):
             assert parts.honesty.value + parts.knowledge.value == pytest.approx(parts.total.value, abs=1e-9)
             assert parts.honesty.low > 0.0
             assert set(won.scores[score]) == {"all rows", "half = left", "half = right"}
-        assert f"{label} is worse than angle/1 by" in won.sentence
+        total = won.parts.total.value / won.means["crps"]
+        assert won.sentence.startswith(
+            f"{label} is worse than angle/1, with a CRPS {percent(total)} higher: it is less"
+        )
         assert "less honest" in won.sentence
         assert "knows" not in won.sentence
-        parts, own = won.scores["crps"]["all rows"], comparison.pairs[label].first.metrics["crps_mean"].value
-        percent = 100.0 * parts.gains[0].value / own
-        gain = f"{percent:.0f} %" if percent >= 10.0 else f"{percent:.2g} %"
-        assert f"Recalibrated by what it states itself, {label} would gain {gain} of its own." in won.sentence
+        gain = won.parts.gains[0].value
+        own = comparison.pairs[label].first.metrics["crps_mean"].value - gain
+        assert comparison.recalibrated[label]["crps_mean"].first == pytest.approx(own, rel=1e-3)
         assert won.table().groupby(["score", "rows of"]).size().tolist() == [6] * 6
     assert comparison.may_be_best == ["angle/1"]
     page = comparison_report(comparison)
-    assert "May be the best by CRPS" in page
+    assert "The best by CRPS is angle/1 (95 % confidence set)." in page
     assert "is less honest" in page
     assert "Knowledge or honesty" in page
 
@@ -388,7 +395,7 @@ def test_a_recalibration_that_no_report_would_advise_stands_nowhere(compared):
     for crps, nll, is_worth_it in ((0.995, -0.01, False), (0.9, 0.1, False), (0.995, -0.1, True), (0.9, -0.01, True)):
         found = compare_versions([asked(compared[0], 1.0, 0.0), asked(compared[1], crps, nll)], resamples=50)
         assert list(found.recalibrated) == list(found.corrections) == ["angle/2"] * is_worth_it
-        assert ("would gain" in found.pairs["angle/2"].won.sentence) == is_worth_it
+        assert any("recalibrated by what each states itself" in note for note in found.notes) == is_worth_it
     assert replace(found, best_recalibrated={"angle/1": 1.0}).may_be_best_recalibrated == []
 
 

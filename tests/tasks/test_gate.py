@@ -59,7 +59,7 @@ def test_undecided_says_how_many_rows_would_decide(compared):
     baseline = with_cce(compared[0], 0.2, 0.0)
     (check,) = apply_gate(with_cce(compared[1], 0.2, 0.02), baseline, GateSettings(**MARGIN)).checks
     assert check.rows_needed == pytest.approx(100 * (1.959964 * 0.02 / 0.01) ** 2)  # 1,537
-    assert check.reason.startswith("cce_mean is not surely less or more than 5 % (0.01) worse than angle/1's")
+    assert check.reason.startswith("cce_mean may be more than 5 % (0.01) worse than angle/1's")
     assert check.reason.endswith(
         "about 1,600 rows would decide if the difference stays as it is, about 1,600 if the versions are equally good; "
         "there are 100"
@@ -105,7 +105,7 @@ def test_the_gate_speaks_by_the_worst_of_its_rules(compared):
     text = " | ".join(failed.reasons)
     assert "wrong (p < 0.001)" in text
     assert "cce_mean is more than 5 % (" in text
-    assert "nll_mean is more than 5 % of its skill (" in text
+    assert "nll_mean is more than 5 % of the baseline's skill (" in text
 
 
 def test_a_margin_is_a_share_or_a_number(compared):
@@ -191,7 +191,7 @@ def test_a_maximum_is_judged_by_the_interval_as_comparisons_are(compared):
     for limit, outcome in ((0.061, "passed"), (0.055, "undecided"), (0.045, "undecided"), (0.039, "failed")):
         decision = apply_gate(version, None, GateSettings(maximum={"cce_mean": limit}))
         assert decision.outcome == outcome, limit
-    assert "cce_mean is 0.05 [0.04, 0.06], above 0.039" in decision.reasons[0]
+    assert "cce_mean is 0.05 [0.04, 0.06], above the limit of 0.039" in decision.reasons[0]
 
 
 def test_of_several_that_pass_the_best_by_the_order_of_the_rules_and_the_older_of_equals(compared):
@@ -230,7 +230,9 @@ def test_a_metric_that_was_not_measured_is_an_error_with_a_remedy(compared):
     with pytest.raises(InvalidInputError, match=r"gate\.maximum: cce_men was not measured on angle/1.*mean cce_mean\?"):
         apply_gate(truth, None, GateSettings(maximum={"cce_men": 1.0}))
     bare = replace(truth, scores=truth.scores.drop(columns="nll"))
-    with pytest.raises(InvalidInputError, match=r"gate\.not_worse_on: nll_mean was not measured on angle/1"):
+    with pytest.raises(
+        InvalidInputError, match=r"not_worse_on: nll_mean was not measured on angle/1 .*; there are cce_"
+    ):
         apply_gate(bare, other, GateSettings(baseline="2", not_worse_on=["nll_mean"]))
     metrics = {name: metric for name, metric in truth.metrics.items() if name != "nll_mean"}
     with pytest.raises(InvalidInputError, match="nll_mean was not measured on angle/1"):  # the baseline, not the other
@@ -310,7 +312,9 @@ def test_decisions_in_mlflow(logged, tmp_path):
         ("failed", "better on cce_mean"),
     ]
     assert rows[0]["low"] < rows[0]["difference"] < rows[0]["high"]
-    assert "| **failed** | not worse on cce_mean | test |" in refused.data.tags["mlflow.note.content"]
+    note = refused.data.tags["mlflow.note.content"]
+    assert note.startswith("### ❌ failed: angle/1, against angle/2\n\n| | rule | why |\n")
+    assert "| ❌ failed | not worse on cce_mean | cce_mean is more than 5 % (" in note
 
 
 def test_an_undecided_version_says_so_in_mlflow(logged):
@@ -322,7 +326,7 @@ def test_an_undecided_version_says_so_in_mlflow(logged):
     run = client.get_run(log_decision(decision, settings).run_id)
     assert run.data.tags["cce_gate"] == "undecided"
     assert run.data.metrics["rules_undecided"] == 1
-    assert "**undecided**" in run.data.tags["mlflow.note.content"]
+    assert "undecided: angle/2, against angle/1" in run.data.tags["mlflow.note.content"]
     assert client.get_model_version("angle", "2").tags["cce_gate"] == "undecided"
 
 
@@ -345,8 +349,10 @@ def test_a_version_that_is_only_less_honest_passes_where_the_file_says_so_once_i
     check = next(check for check in allowed.checks if check.metric == "crps_mean")
     assert check.passed
     assert check.if_recalibrated
-    assert check.reason.startswith("recalibrated, crps_mean is less than 4 % of its skill (")
+    assert check.reason.startswith("recalibrated, crps_mean is less than 4 % of the baseline's skill (")
     assert check.reason.endswith("congruence recalibrate FILE --version models:/angle/2")
+    stored = apply_gate(replace(narrow, is_stored=True), baseline, GateSettings(**rules, less_honest="recalibrate"))
+    assert stored.outcome == "failed", "there is no model to recalibrate"
     strict = GateSettings(baseline="champion", better_on=["crps_mean"], less_honest="recalibrate")
     assert not apply_gate(biased, baseline, strict).passed, "recalibrated it is no better either"
     as_good = apply_gate(baseline, narrow, strict)

@@ -47,7 +47,7 @@ from congruence.tasks.scores.metrics.registry import metric_names, metric_of
 from congruence.tasks.scores.points import features_of_inputs, named_features, over_all_rows
 from congruence.tasks.scores.reading import RowsRead, read_what_is_wrong
 from congruence.tasks.scores.summary import _value, calibration_metrics
-from congruence.tasks.sentences.calibration import is_off, significant
+from congruence.tasks.sentences.calibration import is_off, place_in_words, significant
 from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of
 from congruence.tasks.sentences.target_rows import TargetRows
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
@@ -272,7 +272,8 @@ def test_a_gate_fails_a_version_that_is_wrong_in_a_large_slice(
     largest = max(narrow.wrong.named(), key=lambda place: place.rows)
     first = narrow.wrong.places.iloc[0]
     assert check.outcome == "failed"
-    assert f"named wrong: {first.place}: {first.fault} ({first.rows:,} rows)" in check.reason, "the most wrong first"
+    named = f"named wrong: {first.fault} {place_in_words(first.place)} ({first.rows:,} rows)"
+    assert named in check.reason, "the most wrong first"
     assert check.value == largest.rows / ROWS
     smaller = GateSettings(largest_wrong_slice=check.value)
     assert apply_gate(as_compared(narrow), None, smaller).passed
@@ -282,7 +283,7 @@ def test_a_gate_fails_a_version_that_is_wrong_in_a_large_slice(
     assert apply_gate(logged, None, none).reasons == [check.reason]
     (unknown,) = apply_gate(replace(logged, wrong_places=None), None, none).checks
     assert unknown.outcome == "undecided"
-    assert "--again -m model/1" in unknown.reason
+    assert "--again -m models:/model/1" in unknown.reason
 
 
 def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:

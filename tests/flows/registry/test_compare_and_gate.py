@@ -118,7 +118,7 @@ def test_an_alias_moves_only_inside_the_set_of_versions_that_may_be_the_best(reg
     (narrow,) = gate(registry.settings(models=[NARROW], gate={"maximum": {"mae": 1.0}, "set_alias": "champion"}))
     assert narrow.passed
     assert holder(client) == "1"
-    why = "angle/2 is not the best of 3 versions by CRPS: angle/1 may be (95 % set)"
+    why = "angle/2 is not the best of 3 versions by CRPS; angle/1 may be (95 % set)"
     assert narrow.notes == (f"alias champion does not move here: {why}",)
     rule = {"may_be_best": True, "set_alias": "champion"}
     true, narrow = gate(registry.settings(models=[TRUTH, NARROW], gate=rule))
@@ -130,7 +130,7 @@ def test_an_alias_moves_only_inside_the_set_of_versions_that_may_be_the_best(reg
     assert (marks["angle/1"], marks["angle/2"]) == (["may be the best of 3 versions"], ["not the best of 3 versions"])
     assert marks["angle/4"] == [None], "evaluated under another protocol"
     said = registry.run("list", "angle")
-    assert "may be of 3 versions" in " ".join(said.output.replace("│", " ").split()), said.output
+    assert "may be, of 3 versions" in " ".join(said.output.replace("│", " ").split()), said.output
 
 
 def test_a_dishonest_version_stands_also_as_it_would_be_when_recalibrated(registry: Any) -> None:
@@ -139,15 +139,15 @@ def test_a_dishonest_version_stands_also_as_it_would_be_when_recalibrated(regist
     assert "angle/2, recalibrated" in shown.output
     assert "angle/1, recalibrated" not in shown.output
     assert f"angle/2 is recalibrated by: congruence recalibrate {file} --version models:/angle/2" in shown.output
-    assert "With those that recalibration would help, as they would be then: " in shown.output
-    assert "(by what each states itself; `congruence recalibrate` goes by the inputs, too)" in " ".join(
-        shown.output.split()
-    )
+    assert " With recalibrated versions among them: " in shown.output
+    assert shown.output.count("versions are recalibrated by what each states itself; `congruence recalibrate`") == 1
+    assert "is less honest" in shown.output
     details = registry.run("compare", file, TRUTH, NARROW, "--details")
     assert "why angle/2 differs" in details.output
     (said,) = json.loads(registry.run("compare", file, TRUTH, NARROW, "--json").stdout)
     assert said["summary"].startswith("angle/1 wins: ")
     assert said["summary"] in " ".join(details.output.split())
+    assert said["sentences"]["angle/2"] in " ".join(details.output.split())
     found = said["recalibrated"]["angle/2"]
     assert found["command"] == f"congruence recalibrate {file} --version models:/angle/2"
     assert found["crps_mean"]["value"] < said["versions"]["angle/2"]["crps_mean"]
