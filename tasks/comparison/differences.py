@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array, effective_rows, mean_one, too_few_rows
 from congruence.kernels.dependence.blocks import (
+    DependentBlocks,
     SumOfBlocks,
     TooFewBlocksError,
     t_quantile,
@@ -188,12 +189,7 @@ def point_differences(pair: Pair, *, resamples: int, seed: int) -> dict[str, Met
     weights = pair.first.weights(pair.rows)
     counted = None if weights is None else mean_one(weights, points)
     blocks = pair.blocks(mean_columns().values())
-    if blocks is not None:
-        sizes = blocks.sums(np.ones(points) if counted is None else counted)
-        if (share := float(np.max(sizes) / np.sum(sizes))) > LARGEST_BLOCK:
-            raise TooFewBlocksError(f"no interval: {too_large_block(share, blocks.kind)}")
-    if counted is not None and (why := too_few_rows(effective_rows(counted), points)):
-        raise TooFewBlocksError(f"no interval: {why}")
+    _require_many(counted, blocks, points)
     resampling = PairedResampling(points, resamples, seed, counted, blocks)
     found: dict[str, MetricDifference] = {}
     for name, metric in METRICS.items():
@@ -203,6 +199,15 @@ def point_differences(pair: Pair, *, resamples: int, seed: int) -> dict[str, Met
                 item = resampling.compare(metric.prepared(one), metric.prepared(two), metric.reduced)
                 found[name] = MetricDifference(**vars(item), rows=points)
     return found
+
+
+def _require_many(weights: Array | None, blocks: DependentBlocks | None, points: int) -> None:
+    if blocks is not None:
+        sizes = blocks.sums(np.ones(points) if weights is None else weights)
+        if (share := float(np.max(sizes) / np.sum(sizes))) > LARGEST_BLOCK:
+            raise TooFewBlocksError(f"no interval: {too_large_block(share, blocks.kind)}")
+    if weights is not None and (why := too_few_rows(effective_rows(weights), points)):
+        raise TooFewBlocksError(f"no interval: {why}")
 
 
 def infinite_metrics(scores: Columns) -> frozenset[str]:
@@ -218,12 +223,14 @@ def disjoint_differences(first: ComparedVersion, second: ComparedVersion) -> dic
     These are CCE, functions of means over points, and the effects of calibration given the input.
 
     Raises:
-        TooFewBlocksError: the rows of a version depend on each other in too few blocks.
+        TooFewBlocksError: the rows of a version depend on each other in too few blocks, of which one is too large, or
+            weights leave too few effective rows.
     """
     found, sides = _cce_differences(first, second), []
     for version in (first, second):
         rows = version.valid
         blocks = Pair(version, version, rows).blocks()
+        _require_many(version.weights(rows), blocks, int(rows.sum()))
         # The number of each valid row's block: a row by itself where rows are independent.
         sides.append((version, rows, np.arange(int(rows.sum())) if blocks is None else np.asarray(blocks.labels)))
     for name, metric in METRICS.items():

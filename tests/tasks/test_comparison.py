@@ -475,6 +475,25 @@ def test_they_are_wider_than_those_of_pairs_and_say_so() -> None:
     assert "judged on different rows" in page
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "why"),
+    [
+        ("row_weight", np.r_[np.full(10, 100.0), np.ones(390)], "effective rows of 400"),
+        ("row_group", np.r_[np.zeros(200, int), 1 + np.arange(200) // 10], "one group holds 50 % of the rows"),
+    ],
+)
+def test_other_rows_of_which_a_few_decide_have_no_interval_as_the_same_rows_have_none(
+    column: str, values: np.ndarray, why: str
+) -> None:
+    draw = np.random.default_rng(2)
+    first, second = (version(name, np.arange(400), draw.normal(size=400), name.upper()) for name in "ab")
+    weighted = replace(first, scores=first.scores.assign(target=draw.normal(size=400), **{column: values}))
+    for one, two in ((weighted, second), (second, weighted)):
+        pair = compare_pair(one, two)
+        assert why in pair.refused
+        assert not pair.differences
+
+
 def test_versions_that_are_asked_for_predictions_still_need_the_same_rows() -> None:
     values = np.ones(5)
     with pytest.raises(ProtocolError, match="split"):
