@@ -231,9 +231,9 @@ def level(case: Case, splits: int, powered: int) -> str:
 
 
 def _differ(first: CongruenceResult, second: CongruenceResult, blocks: DependentBlocks | None) -> bool:
-    one, two = first.uncertainty, second.uncertainty
-    shares = one.blocks == two.blocks
-    return difference_of_influences(one.influence, two.influence, blocks, shares_signs=shares).p_value <= AT
+    one, two = first.uncertainty.influence, second.uncertainty.influence
+    shares = first.inference == second.inference
+    return difference_of_influences(one, two, blocks, shares_signs=shares).p_value <= AT
 
 
 def means(case: Case, splits: int, powered: int) -> str:
@@ -296,15 +296,15 @@ def gate(case: Case, splits: int, powered: int) -> str:
 
 
 def _compared(case: Case, y: np.ndarray, law: Normal, result: CongruenceResult) -> ComparedVersion:
-    uncertainty, points = result.uncertainty, point_scores(law, y)
-    influence = uncertainty.influence
+    influence, points = result.uncertainty.influence, point_scores(law, y)
     column = {"row_group" if case.size else "row_time": next(iter(case.named.values()))}
     keys, valid = np.arange(case.n).astype(str), np.ones(case.n, dtype=bool)
     scores = pd.DataFrame(
         {"key": keys, "valid": valid, "pit": pit_values(y, law), "cce": result.values, **points, **column}
     )
     metrics = {"cce_mean": MetricValue(influence.mean), "cce_squared_mean": MetricValue(influence.squared_mean)}
-    metrics |= {DEPENDENT_BLOCKS: MetricValue(float(uncertainty.blocks or case.n))}
+    blocks = None if result.inference is None else result.inference.blocks
+    metrics |= {DEPENDENT_BLOCKS: MetricValue(float(blocks or case.n))}
     table = pd.DataFrame(dict(zip(INFLUENCE, (keys, influence.squared, influence.root), strict=True)))
     name = f"{float(law.loc[0]):g}"
     return ComparedVersion(
