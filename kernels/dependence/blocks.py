@@ -12,17 +12,6 @@ transformation"): g(t) is held against Student's t distribution.
 
 Blocks that count shares h_b of all rows, by their sizes or their weights, know the error by fewer degrees of freedom:
 (sum h^2)^2 / sum h^4 - 1 (Satterthwaite 1946), which is B - 1 where they are equal.
-
-A run of consecutive rows has b = 2 * 1.1447 (alpha n)^{1/3} rows, where correlations rho phi^{k - 1} at lag k have
-
-.. math::  \alpha = \Big(\frac{\sum_k |k| \rho_k}{\sum_k \rho_k}\Big)^2
-                  = \Big(\frac{2 \rho}{(1 - \phi)^2} \Big/ \Big(1 + \frac{2 \rho}{1 - \phi}\Big)\Big)^2 :
-
-Andrews' (1991) plug-in for the Bartlett window, doubled, since the plain one leaves runs that still depend on each
-other. phi is rho, as of an autoregression; where there is noise beside it (of counts, or of targets that are measured
-with errors of their own), which hides a part of rho and nothing of phi, the correlations beyond lag 1 say more. What
-moves more slowly than a quarter of the series is taken off before: a fault that follows a slow input is no correlation.
-Of the four PIT scores the one that asks for the longest runs decides.
 """
 
 from __future__ import annotations
@@ -33,14 +22,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.special
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.runs import SLOW_WAVES, run_length
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rng import stream
 
 _FLAT = 1e-8  # of a, below which g is the identity
+_TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -104,10 +94,8 @@ FEWEST_BLOCKS = 10
 FOLDS = 10
 """Parts of the blocks, each of which is judged by a fit of the others."""
 
-_LARGEST_CORRELATION = 0.98
-_LAGS = 8  # from which phi is read
-_CLEAR = 2.0  # standard errors of the sum of the partial correlations beyond lag 1, from which on phi is more than rho
-_SLOW_WAVES, _ROWS_OF_A_WAVE = 8, 150  # cosines that are taken off, at most one for so many rows
+_TIMES, _CELLS = 100, 10_000_000  # of groups by time, at the most
+_MEETING_BY_CHANCE = 0.02  # of splits whose groups do not depend on each other
 _CLEAR_SKEWNESS = 24.0  # over B: two standard errors of a skewness, squared
 _ROUNDING = 1e-9  # of sums of counts over blocks
 _OF_COUNTS = 6.0  # by which the skewness of sums of counts enlarges a null
@@ -256,7 +244,8 @@ class RowDependence:
 
     Attributes:
         groups: one value per row, (n,), or None.
-        time: one sortable value per row, (n,), or None. Where both are given, groups go before time.
+        time: one sortable value per row, (n,), or None. Where both are given, blocks are groups, and these may not
+            depend on each other at one time.
     """
 
     groups: Array | None = field(default=None, repr=False)
@@ -287,10 +276,16 @@ class RowDependence:
                 hold a target other than the commonest one have to be as many as blocks have to be.
 
         Raises:
-            TooFewBlocksError: fewer than ten groups or runs of time, or fewer than ten that hold a count.
+            TooFewBlocksError: fewer than ten groups or runs of time, or fewer than ten that hold a count; or groups
+                that depend on each other at one time.
         """
         if self.groups is not None:
             found = blocks_of_groups(self.groups, len(self.groups))
+            if self.time is not None and _meet_in_time(found, time_ranks(self.time, len(self.time)), scores()):
+                raise TooFewBlocksError(
+                    "groups: rows of different groups depend on each other near in time, so that groups are not "
+                    "independent. Name groups alone if the inputs say what they share, or read point estimates alone"
+                )
         else:
             found = blocks_of_time(self.time, scores())
         if found.count == len(found.labels):
@@ -340,31 +335,28 @@ def blocks_of_time(time: Any, scores: Array) -> DependentBlocks:
     return _enough(DependentBlocks(labels, int(labels.max()) + 1, "time"))
 
 
-def run_length(score: Array) -> int:
-    """b of one score (n,) in the order of time.
+def _meet_in_time(groups: DependentBlocks, rank: Array, scores: Array) -> bool:
+    """Whether rows of different groups depend on each other near in time, by their scores (n, r).
 
-    An autoregression has no partial correlations beyond lag 1, and those of a sample have a variance of 1 / n each.
-    Where their sum is clearly more, the ratio of neighbouring correlations says how slowly they decay.
+    Of independent groups the sums c_gt at time t have products c_gt c_ht of mean 0. What these add up to, over all
+    pairs and times, is held against its error under one random sign a group. Levels of groups, and what moves slowly in
+    time, are taken off before, as for ``run_length``.
     """
-    n, rest = len(score), score - np.mean(score)
-    for k in range(1, max(1, min(_SLOW_WAVES, n // _ROWS_OF_A_WAVE)) + 1):  # the slowest cosines, which are orthogonal
-        wave = np.cos(np.pi * k * (np.arange(n) + 0.5) / n)
-        rest = rest - wave * (2.0 / n * float(wave @ rest))
-    rest = rest - np.mean(rest)
-    total = float(rest @ rest)
-    rho = np.array([rest[lag:] @ rest[:-lag] / total if total > 0.0 else 0.0 for lag in range(1, _LAGS + 1)])
-    partial = [scipy.linalg.solve_toeplitz(np.r_[1.0, rho[: lag - 1]], rho[:lag])[-1] for lag in range(2, _LAGS + 1)]
-    if rho[0] <= 0.0 or sum(partial) <= _CLEAR * np.sqrt(len(partial) / n):
-        return block_length(rho[0], n)
-    return block_length(rho[0], n, float(rho[1:] @ rho[:-1] / (rho[:-1] @ rho[:-1])))
-
-
-def block_length(correlation: float, n: int, decay: float = 0.0) -> int:
-    """b, at least 1 and at most n, from the lag-1 correlation and phi, where that is more than this correlation."""
-    rho = min(max(correlation, 0.0), _LARGEST_CORRELATION)
-    apart = 1.0 - min(max(decay, rho), _LARGEST_CORRELATION)
-    alpha = (2.0 * rho / apart**2 / (1.0 + 2.0 * rho / apart)) ** 2
-    return int(np.clip(np.ceil(2.0 * 1.1447 * (alpha * n) ** (1.0 / 3.0)), 1, n))
+    times = int(rank.max()) + 1
+    kept = min(times, _TIMES, max(2, _CELLS // groups.count))
+    place = rank * kept // times
+    waves = np.cos(np.pi * np.outer(place + 0.5, np.arange(1, min(SLOW_WAVES, kept // 8) + 1)) / kept)
+    rest = scores - (groups.sums(scores) / np.bincount(groups.labels)[:, None])[groups.labels]
+    rest = rest - waves @ np.linalg.lstsq(waves, rest, rcond=None)[0]
+    for column in rest.T:
+        sums = np.bincount(groups.labels * kept + place, column, groups.count * kept).reshape(groups.count, kept)
+        own, products = np.sum(sums**2, axis=1), np.sum((sums.T @ sums) ** 2)
+        freedom = np.sum(own) ** 2 / max(float(products), _TINY)  # as of a chi-squared distribution
+        beyond = (scipy.special.chdtri(freedom, _MEETING_BY_CHANCE / len(rest.T)) - freedom) / np.sqrt(freedom)
+        together = float(np.sum(np.sum(sums, axis=0) ** 2) - np.sum(own))
+        if together > beyond * np.sqrt(max(float(products - np.sum(own**2)), 0.0)):
+            return True
+    return False
 
 
 def lag_correlations(scores: Array) -> Array:

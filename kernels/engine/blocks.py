@@ -362,7 +362,7 @@ class FoundBlocks:
 
 
 def dependent_rows(rows: BlockRows, versions: list[str]) -> Pass:
-    """Groups and times of a block's rows, and their scores by every version, by which runs of time are cut."""
+    """Groups and times of a block's rows, and their scores by every version where a time is named."""
     sums = BlockSums()
     dependence = rows.blocks.row_dependence(rows.block)
     if dependence is None:
@@ -376,7 +376,7 @@ def dependent_rows(rows: BlockRows, versions: list[str]) -> Pass:
         sums.keep("targets", targets)
     for version, law in laws.items():
         sums.raise_to(f"noise {version}", float(law.is_discrete))
-        if dependence.groups is None:
+        if dependence.time is not None:
             sums.keep(f"scores {version}", dependence_scores(targets, law).astype(np.float32))
     return {"": sums}
 

@@ -17,15 +17,14 @@ from congruence.kernels.dependence.blocks import (
     RowDependence,
     SumOfBlocks,
     TooFewBlocksError,
-    block_length,
     blocks_of_groups,
     blocks_of_time,
     enlargement,
     enlargements,
-    run_length,
     t_quantile,
 )
 from congruence.kernels.dependence.correlation import correlations, version_blocks
+from congruence.kernels.dependence.runs import block_length, run_length
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.resampling import PairedResampling, mean_of
@@ -195,6 +194,29 @@ def test_runs_of_counts_are_as_long_as_those_of_what_lies_behind_their_noise() -
     assert 0.8 < length / run_length(hidden) < 1.3
     assert block_length(0.45, 4_000) < 0.5 * length
     assert run_length(np.random.default_rng(2).standard_normal(4_000)) < 20
+
+
+def test_runs_are_whole_seasons_where_these_depend_on_each_other_and_a_fault_of_some_hours_is_none() -> None:
+    days = np.column_stack([autoregressive(125, 0.5, hour) for hour in range(24)])  # an hour and that of the next day
+    noise = np.random.default_rng(3).standard_normal(3_000)
+    hours = np.sqrt(0.5) * days.ravel() + np.sqrt(0.5) * noise
+    assert run_length(hours) in (24 * block_length(0.2, 125), 24 * block_length(0.25, 125))
+    at_noon = noise + 0.5 * np.sin(np.pi * np.arange(3_000) / 12.0)
+    assert run_length(at_noon) < 48
+    assert all(run_length(autoregressive(3_000, 0.9, seed)) < 200 for seed in range(10))
+
+
+def test_groups_that_share_what_happens_at_one_time_are_refused_where_time_is_named_beside_them() -> None:
+    shop, day = np.repeat(np.arange(20), 15), np.tile(np.arange(15), 20)
+    named = RowDependence.of(300, groups=shop, time=day)
+    law = Normal(np.zeros(300), 1.0)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        own = np.concatenate([autoregressive(15, 0.7, int(each)) for each in rng.integers(0, 2**31, 20)])
+        own += rng.standard_normal(20)[shop] / 2.0
+        assert version_blocks(named, own, law).count == 20
+        with pytest.raises(TooFewBlocksError, match="rows of different groups depend on each other near in time"):
+            version_blocks(named, own + 0.6 * rng.standard_normal(15)[day], law)
 
 
 def test_a_null_is_enlarged_where_sums_of_blocks_are_skewed() -> None:
