@@ -405,7 +405,7 @@ def _ratio_interval(part: CountRows, total: Tally, blocks: DependentBlocks | Non
     fitted = part.mean * (observed / expected)
     phi = float(np.sum((part.y - fitted) ** 2)) / observed if observed > 0.0 else 1.0
     if blocks is not None and blocks.count > 1 and observed > 0.0:
-        phi = (blocks.error_of_sum(part.y - fitted) * t_quantile(blocks.count) / t_quantile(None)) ** 2 / observed
+        phi = (blocks.error_of_sum(part.y - fitted) * t_quantile(blocks.effective) / t_quantile(None)) ** 2 / observed
     phi = max(phi, 1.0) if observed < _FEW else max(phi, 1e-12)
     low = phi * float(gammaincinv(observed / phi, 0.025)) if observed > 0.0 else 0.0
     return low / expected, phi * float(gammaincinv(observed / phi + 1.0, 0.975)) / expected

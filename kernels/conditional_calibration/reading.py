@@ -134,8 +134,8 @@ def group_reading(
         covariance = mean_covariance(scores, own)
         known = own.count >= FEWEST_BLOCKS
         ratios = np.abs(mean) / np.sqrt(np.diag(covariance))
-        p_values = np.array([two_sided_p_value(ratio, own.count) if known else 1.0 for ratio in ratios])
-        quantile = t_quantile(max(own.count, 2))
+        p_values = np.array([two_sided_p_value(ratio, own.effective) if known else 1.0 for ratio in ratios])
+        quantile = t_quantile(own.effective)
     # Ranks among few draws tell shapes from spreads less than the scores of a distribution do.
     doubt = 0.0 if members is None else float(np.sqrt(np.mean(np.diag(covariance))))
     fault = faults(mean[None, :], doubt, mixing=mixing, members=members)
@@ -349,7 +349,7 @@ def _coverage(
         squared = blocks.error_of_sum(counts * (found - share)) ** 2
         # Sums that are alike in all blocks, since an interval holds every target, say nothing of a right version.
         variance = max(variance, squared) if blocks.count >= FEWEST_BLOCKS else float(np.inf)
-        reach = t_quantile(max(blocks.count, 2))
+        reach = t_quantile(blocks.effective)
         # Rows that depend on each other say as much as fewer that do not: where nothing varies, as the blocks.
         apart = n * share * (1.0 - share)
         effective *= min(1.0, (apart + 1.0) / (squared + max(n, 1) / max(blocks.count, 1)))

@@ -154,6 +154,12 @@ class DependentBlocks:
         return float(np.sqrt(np.sum(self.sums(influence) ** 2) * self.count / (self.count - 1.0)))
 
     @cached_property
+    def effective(self) -> float:
+        """As many equal blocks as know an error by the same degrees of freedom, at least 2: see the module."""
+        squares = np.bincount(self.labels, minlength=self.count).astype(np.float64) ** 2
+        return max(2.0, float(np.sum(squares) ** 2 / np.sum(squares**2)))
+
+    @cached_property
     def folds(self) -> Array:
         """Which of ``FOLDS`` parts each row is in, whole blocks at random, (n,)."""
         return np.asarray(stream(0, "folds of blocks").permutation(self.count)[self.labels] % FOLDS)
@@ -177,12 +183,12 @@ class DependentBlocks:
         return f"{self.count:,} groups" if self.kind == "groups" else f"{self.count:,} runs of time"
 
 
-def widening(blocks: int) -> float:
+def widening(blocks: float) -> float:
     """By which what is resampled by blocks is drawn apart, for intervals of so few blocks to cover."""
     return t_quantile(blocks) / t_quantile(None) * float(np.sqrt(blocks / (blocks - 1.0)))
 
 
-def enlargement(blocks: int, counts: Array | None = None) -> float:
+def enlargement(blocks: float, counts: Array | None = None) -> float:
     r"""(B / (B - 1))^{1/3}, by which sums of blocks under random signs count more in a null than the observed ones.
 
     Sums of few blocks are not as symmetric as signs make them. The whole factor, as in the jackknife of clusters (CR3,

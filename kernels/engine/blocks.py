@@ -357,8 +357,10 @@ class FoundBlocks:
     @property
     def inference(self) -> BlocksInference | None:
         """What a result says of them; None where the split names no column."""
-        count = None if self.blocks is None else self.blocks.count
-        return BlocksInference(self.kind, count, self.refused) if self.kind else None
+        if not self.kind:
+            return None
+        count, effective = (None, None) if self.blocks is None else (self.blocks.count, self.blocks.effective)
+        return BlocksInference(self.kind, count, self.refused, effective)
 
 
 def dependent_rows(rows: BlockRows, versions: list[str]) -> Pass:

@@ -218,7 +218,7 @@ class CongruenceResult:
     def _quantile(self, level: float) -> float:
         if not 0.0 < level < 1.0:
             raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
-        return t_quantile(None if self.inference is None else self.inference.blocks, level)
+        return t_quantile(None if self.inference is None else self.inference.effective, level)
 
     @property
     def noise_floor(self) -> float:
@@ -293,11 +293,13 @@ class BlocksInference:
         kind: "groups" or "time", as the split names the column.
         blocks: how many are taken as independent; None where every row is one of its own, or there are too few.
         refused: why there is no p-value and no interval; "" where there are.
+        effective: as many equal blocks as know an error as well; None where ``blocks`` is.
     """
 
     kind: str
     blocks: int | None
     refused: str = ""
+    effective: float | None = None
 
 
 @dataclass(frozen=True)
@@ -383,7 +385,7 @@ def difference_of_influences(
             "evaluated on one reference split"
         )
     difference = first.squared_mean - second.squared_mean
-    count = None if blocks is None else blocks.count
+    count = None if blocks is None else blocks.effective
     variance = _error_of_sum(np.subtract(first.squared, second.squared, dtype=np.float64), blocks) ** 2
     # What is quadratic in the noise (ensembles' own errors) is counted twice in the influences, and once here.
     quadratic = 0.0
@@ -408,7 +410,7 @@ def difference_of_influences(
         mean_standard_error=mean_error,
         mean_low=mean_difference - reach * mean_error,
         mean_high=mean_difference + reach * mean_error,
-        blocks=count,
+        blocks=None if blocks is None else blocks.count,
     )
 
 

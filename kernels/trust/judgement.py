@@ -206,7 +206,7 @@ def _compared(loss: Array, chosen: Array, judged: Array, blocks: DependentBlocks
     error = float(np.linalg.norm(influence))
     if blocks is not None:
         own = blocks.of_rows(judged)
-        error = own.error_of_sum(influence) * t_quantile(own.count) / t_quantile(None)
+        error = own.error_of_sum(influence) * t_quantile(own.effective) / t_quantile(None)
     return LossJudgement(withheld, rest, (withheld - rest) / error if error > 0.0 else 0.0)
 
 

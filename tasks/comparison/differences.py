@@ -144,7 +144,7 @@ def effect_differences(pair: Pair) -> dict[str, MetricDifference]:
         blocks, count = pair.blocks(), None
         error = float(np.sqrt(np.sum((one - two) ** 2))) / len(one)
         if blocks is not None:
-            error, count = blocks.standard_error(one - two), blocks.count
+            error, count = blocks.standard_error(one - two), blocks.effective
         difference = a.value - b.value
         p_value = two_sided_p_value(difference / error, count) if error > 0.0 else 1.0
         reach = t_quantile(count, LEVEL) * error

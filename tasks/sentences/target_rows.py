@@ -131,7 +131,7 @@ class TargetRows:
             return None
         value, own = float(np.mean(values)), self.blocks
         error = float(np.std(values, ddof=1)) * n**0.5 if own is None else float(own.error_of_sum(values - value))
-        reach = t_quantile(None if own is None else max(own.count, 2)) * error / n
+        reach = t_quantile(None if own is None else own.effective) * error / n
         return Estimate(value, value - reach, value + reach)
 
 
