@@ -318,10 +318,9 @@ class Split:
         if output_kernel is not None:
             require_kernel(output_kernel, "output_kernel")
         held = HeldSplit(self.x, y, self.query, self.weights, self.dependence, self.systems)
-        if samples is None:
-            ask = replace(ask, output_kernel=output_kernel, output_scale=output_scale)
-            return held.driver(self.protocol, versions, seed).measure(ask, self.accuracy)
         protocol = replace(self.protocol, output_kernel=output_kernel, output_scale=output_scale, samples=samples)
+        if samples is None:
+            return held.driver(protocol, versions, seed).measure(ask, self.accuracy)
         drawn = measure_held(held, protocol, versions, ask, self.accuracy, seed)
         return {name: replace(one, means=None, mean_squares=None) for name, one in drawn.items()}
 

@@ -105,7 +105,7 @@ class Driver(Preparation):
         missing = [name for name in versions if f"version {name}" not in self.looks]
         if missing or not self.looks:
             self.looks |= self.run("look", look_pass, missing, self.n, FIRST_TAILS, False)
-        return SeenSplit(self.n, self.looks)
+        return SeenSplit(self.n, self.looks, self.protocol)
 
     def find_dependent_rows(self, versions: Sequence[str]) -> None:
         """Find by what blocks of rows each version is judged."""
@@ -147,7 +147,7 @@ class Driver(Preparation):
 
     def solve(self, ask: Ask, landmarks: int, write: Write, dtype: Any = None) -> Solved:
         """Returns right-hand sides and scores on so many landmarks."""
-        system = self.system(landmarks, dtype, needs_targets=ask.needs_residual)
+        system = self.system(landmarks, dtype, needs_targets=self.protocol.needs_residual)
         knows_floor = system.inputs.is_exact and self.n * self.m <= EXACT_FLOOR_ENTRIES
         plans = [each for name in ask.versions for each in self._plans(system, name, ask, knows_floor=knows_floor)]
         rows, at = system.residual_positions

@@ -93,7 +93,6 @@ def measure_held(
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, CongruenceResult]:
     """Returns what is measured of every version on rows in memory."""
-    ask = ask.under(protocol)
     if not protocol.is_repeated:
         return split.driver(protocol, versions, seed).measure(ask, accuracy, announce)
     dependence = split.dependence
@@ -103,12 +102,12 @@ def measure_held(
     # The test and what is expected of a true version are by the whole reference, or the first part of it.
     judge = split.driver(protocol, versions, seed, choices[0] if protocol.downsampling is not None else None)
     judged = judge.measure(replace(ask, uncertainty=False), accuracy, announce)
-    kernel = judge.look_at(list(versions)).output_kernel(ask, judge.last_system)
+    kernel = judge.look_at(list(versions)).output_kernel(judge.last_system)
     if protocol.downsampling is not None and protocol.output_kernel is None:
         whole = split.driver(protocol, versions, seed)
-        few = whole.system(min(accuracy.first, whole.n), needs_targets=ask.needs_residual)
-        kernel = whole.look_at(list(versions)).output_kernel(ask, few)
-    ask, found = replace(ask, output_kernel=kernel), dict[str, list[CongruenceResult]]()
+        few = whole.system(min(accuracy.first, whole.n), needs_targets=protocol.needs_residual)
+        kernel = whole.look_at(list(versions)).output_kernel(few)
+    protocol, found = replace(protocol, output_kernel=kernel), dict[str, list[CongruenceResult]]()
     for number, choice in enumerate(choices):
         numbers = range(number * protocol.draws, (number + 1) * protocol.draws) if protocol.samples else [number]
         driver = split.driver(protocol, versions, seed, choice)

@@ -296,10 +296,12 @@ class SeenSplit:
     Attributes:
         n: rows.
         found: by ``look_pass``.
+        protocol: whose k_Y is used.
     """
 
     n: int
     found: Pass
+    protocol: EvaluationProtocol
 
     @property
     def targets(self) -> BlockSums:
@@ -316,16 +318,17 @@ class SeenSplit:
         """Whether there is one target a row."""
         return np.ndim(self.targets.moments["targets"][1]) == 0
 
-    def output_kernel(self, ask: Ask, system: System) -> Kernel:
-        """Returns the k_Y that is asked for, its bandwidth read off all targets.
+    def output_kernel(self, system: System) -> Kernel:
+        """Returns the protocol's k_Y, its bandwidth read off all targets.
 
         Raises:
             InvalidInputError: constant targets.
         """
-        if ask.output_kernel is not None:
-            return ask.output_kernel
-        residual = system.residual_variance(*self.targets.moments["targets"]) if ask.needs_residual else 0.0
-        return kernel_at_scale(ask.output_scale, self.marginal_gamma(), residual)
+        if self.protocol.output_kernel is not None:
+            return self.protocol.output_kernel
+        needs_residual = self.protocol.needs_residual
+        residual = system.residual_variance(*self.targets.moments["targets"]) if needs_residual else 0.0
+        return kernel_at_scale(self.protocol.output_scale, self.marginal_gamma(), residual)
 
     def marginal_gamma(self) -> float:
         """Returns 1 / (2 var) of all targets.
@@ -344,7 +347,7 @@ class SeenSplit:
             BudgetError: k_Y needs too many features on the range of the targets.
             MissingTailError: look for ``ALL_TAILS``.
         """
-        kernel, version, y = self.output_kernel(ask, system), self._version(name), self._pilot_targets
+        kernel, version, y = self.output_kernel(system), self._version(name), self._pilot_targets
         features = self._features(kernel, version)
         if y.ndim == 2 and features.is_sampled:
             error = target_errors(y, version.pilot, kernel, features=features)
@@ -355,10 +358,10 @@ class SeenSplit:
         step = cell_step(y, version.pilot, self.n) if is_tied else None
         simulated, draws_band = None, ask.band and blocks is None  # of blocks, the band is that of their residuals
         if ask.tested or draws_band:
-            given = version, ask.output_scale, {} if y.ndim == 2 else {kernel: features}
+            given = version, {} if y.ndim == 2 else {kernel: features}
             simulated = SimulatedVersion(
                 self._null_features(kernel, *given) if draws_band else None,
-                self._null_features(ask.output_kernel, *given) if ask.tested else None,
+                self._null_features(self.protocol.output_kernel, *given) if ask.tested else None,
                 null_draw_count(self.n, ask.draws) if ask.tested else 0,
                 tested_directions(system.inputs.filters, self.n),
                 seed,
@@ -393,16 +396,17 @@ class SeenSplit:
         return (features_of_errors if len(y) == self.n else output_features)(kernel, y, version.pilot)
 
     def _null_features(
-        self, kernel: Kernel | None, version: SeenVersion, scale: OutputScale, known: dict[Kernel, FeatureMap]
+        self, kernel: Kernel | None, version: SeenVersion, known: dict[Kernel, FeatureMap]
     ) -> NullFeatures:
-        """Returns psi of simulated targets, by ``kernel`` or the version's own at ``scale``."""
+        """Returns psi of simulated targets, by ``kernel`` or the version's own at the protocol's scale."""
         y, pilot = self._pilot_targets, version.pilot
 
         def drawn(own: Kernel) -> FeatureMap:
             return drawn_features(own, y, pilot) if y.ndim == 2 else self._features(own, version)
 
         try:
-            own = kernel or version.stated_kernel(self.n, scale) or RBF(self.marginal_gamma())
+            stated = version.stated_kernel(self.n, self.protocol.output_scale)
+            own = kernel or stated or RBF(self.marginal_gamma())
             features = known.get(own) or drawn(own)
         except BudgetError:
             if kernel is not None:
@@ -422,9 +426,6 @@ class Ask:
         draws: of it; see ``null_draw_count``.
         samples: draws a row that stand for a version's distribution; None for exact kernel means.
         repeats: numbers of the repeats of such draws.
-        output_kernel: k_Y of CCE and test; None for RBF kernels at ``output_scale``, where the test's bandwidth is the
-            version's own.
-        output_scale: of these, see ``EvaluationProtocol``.
         band: with the mean CCE that a true version would have.
         uncertainty: with standard errors, and what each reference row contributes.
     """
@@ -434,16 +435,5 @@ class Ask:
     draws: int | None = None
     samples: int | None = None
     repeats: Sequence[int] = (0,)
-    output_kernel: Kernel | None = None
-    output_scale: OutputScale = "marginal"
     band: bool = True
     uncertainty: bool = True
-
-    def under(self, protocol: EvaluationProtocol) -> Ask:
-        """Returns the same with the k_Y of a protocol."""
-        return replace(self, output_kernel=protocol.output_kernel, output_scale=protocol.output_scale)
-
-    @property
-    def needs_residual(self) -> bool:
-        """Whether the bandwidth is that of targets given their inputs."""
-        return self.output_kernel is None and self.output_scale == "residual"

@@ -12,7 +12,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import EXACT_ROWS
-from congruence.kernels.engine.plan import Ask
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import LEADING, Spectrum
 from congruence.kernels.errors import InvalidInputError
@@ -182,9 +181,8 @@ def score_new_inputs(
     raw, new = (rows.embeddings().astype(dtype) for rows in (known, asked))
     y = known.targets()
     driver = HeldSplit(raw, y).driver(protocol, {}, 0)
-    ask = Ask([]).under(protocol)
     few = min(LEADING, driver.n)  # only the leading spectrum is read
-    system = driver.system(few, needs_targets=ask.needs_residual)
+    system = driver.system(few, needs_targets=protocol.needs_residual)
     x, query = protocol.apply(raw), protocol.apply(new)
     if pictures is None:
         columns, new_columns = table_columns(known), table_columns(asked)
@@ -205,7 +203,7 @@ def score_new_inputs(
         withhold=withhold,
         groups=design.groups,
         time=design.time,
-        output_kernel=driver.look_at([]).output_kernel(ask, system),
+        output_kernel=driver.look_at([]).output_kernel(system),
         keys=_keys(known),
         seed=seed,
     )

@@ -282,8 +282,7 @@ def measure_blocks(
             f"protocol '{protocol.name}': samples, bootstraps, downsampling and a reference split of its own are not "
             "measured by row blocks; use a smaller split, which is held in memory, or protocol 'exact'"
         )
-    accuracy, ask = accuracy or Accuracy(), ask.under(protocol)
-    versions = ask.versions
+    accuracy, versions = accuracy or Accuracy(), ask.versions
     counts = sum(blocks.predictive(0, version).is_discrete for version in versions)
     rows = sum(blocks.sizes) / max(1, sum(client.nthreads().values()))
     with SolveProgress.of(rows, len(versions) - counts, counts, calibrated=calibrated) as progress:
