@@ -277,12 +277,12 @@ def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> 
     """
     if not levels:
         return np.empty((len(predictive), 0))
-    wanted, values = np.asarray(levels)[None, :], predictive.draws
-    if values is None:
+    wanted = np.asarray(levels)[None, :]
+    if predictive.draws is None:
         return np.asarray(predictive.predictive_quantile(wanted), dtype=np.float64)
     targets = matched_targets(predictive, y)
-    parts = (np.column_stack([values[rows], targets[rows]]) for rows in row_slices(len(targets), _ROWS))
-    return np.concatenate([Samples(part).predictive_quantile(wanted) for part in parts])
+    pooled = (predictive[rows].pooled(targets[rows]) for rows in row_slices(len(targets), _ROWS))
+    return np.concatenate([Samples(part).predictive_quantile(wanted) for part in pooled if part is not None])
 
 
 def own_basis(points: Array, settings: CalibrationSettings, *, dtype: Any, seed: int) -> Basis | None:

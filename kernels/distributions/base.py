@@ -67,8 +67,17 @@ class Distribution(ABC):
         """How many draws a row is known by; None where it is known by more."""
         return None if self.draws is None else self.draws.shape[1]
 
+    @property
+    def independent_pairs(self) -> Distribution | None:
+        """Draws of which two are as far apart as independent ones, where those that give expectations are not."""
+        return None
+
     def exchangeable(self, y: Array) -> Array | None:
         """Targets y (n,) or (n, q) with the draws of their rows, of which any could be observed, (n, 1 + l, ...)."""
+        return self.pooled(y)
+
+    def pooled(self, y: Array) -> Array | None:
+        """The same, which do not tell the place of the target among the draws; None of more than draws."""
         return None if self.draws is None else np.concatenate([y[:, None], self.draws], axis=1)
 
     @property

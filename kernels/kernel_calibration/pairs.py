@@ -210,7 +210,10 @@ def pair_terms(
     kernel = output_kernel_or_marginal(output_kernel, y)
     y = placed_targets(y, predictive, np.arange(len(y)), 0, cell_step(y, predictive))
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
-    (coordinates,) = chosen.coordinates([predictive], kernel)
+    # Given few draws alone a target lies nearer to the middle of all rows than they do, if they are right; given the
+    # values of both it is any of these.
+    pooled = predictive.pooled(y)
+    (coordinates,) = chosen.coordinates([predictive if pooled is None else Samples(pooled)], kernel)
     fitted = chosen.fitted(coordinates)
     gammas = np.array([term.gamma for term in kernel.terms if isinstance(term, RBF)])
     if y.ndim == 2 and len(gammas) == len(kernel.terms) and predictive.whitened(y) is not None:
