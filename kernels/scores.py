@@ -223,6 +223,11 @@ def central_intervals(predictive: Distribution, levels: Sequence[float]) -> list
     return [(at[(1.0 - level) / 2.0], at[(1.0 + level) / 2.0]) for level in levels]
 
 
+def holds_interval(predictive: Distribution, level: float) -> bool:
+    """Whether the central interval of ``level`` lies between the outermost draws: 19 hold that of 90 %."""
+    return predictive.members is None or (1.0 - level) / 2.0 * (predictive.members + 1) > 1.0 - 1e-9
+
+
 def covered(predictive: Distribution, y: Any, level: float, *, interval: tuple[Array, Array] | None = None) -> Array:
     """1 where y_i lies in the central interval of ``level``, else 0; the mean is the coverage.
 

@@ -25,7 +25,7 @@ from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.engine.results import CongruenceResult, excess_interval, excess_over
 from congruence.kernels.resampling import LARGEST_BLOCK, Estimate, ScoreStatistics, sliced_statistics, too_large_block
 from congruence.kernels.rng import stream
-from congruence.kernels.scores import central_intervals, resolution
+from congruence.kernels.scores import central_intervals, holds_interval, resolution
 from congruence.kernels.trust.judgement import RejectionCurve, rejection_curve
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue, finite_metrics
 from congruence.tasks.scores.metrics.metric import INDEPENDENT, Metric, Rows
@@ -261,6 +261,8 @@ def remarks(metrics: Mapping[str, MetricValue], rows: Rows) -> str:
         said.append(f"Targets are rounded to {step.value:g}: NLL is of cells of that width.")
     if draws is not None and draws.shape[1] < FEWEST_SCORED:
         said.append(f"No NLL: {draws.shape[1]} draws a row say too little of a density; {FEWEST_SCORED} are needed.")
+    elif draws is not None and rows.is_scalar and (equal := int(np.sum(rows.columns["std"] == 0.0))):
+        said.append(f"No NLL: in {equal:,} of {len(rows.targets):,} rows all draws are equal, which have no density.")
     largest, effective = metrics.get("largest_block"), metrics.get("effective_rows")
     if largest is not None and largest.value > LARGEST_BLOCK:
         kind = "" if rows.dependence is None else rows.dependence.kind
@@ -304,7 +306,7 @@ def coverage_risk(inputs: pd.DataFrame, targets: Array, predictive: Distribution
     Of more than 10,000 rows it is that of as many at random.
 
     None of counts, whose intervals cover more than their level though they are right, nor of quantiles that do not
-    state the ends of that interval; none of fewer than 500 rows.
+    state the ends of that interval, nor of draws too few to hold it; none of fewer than 500 rows.
 
     Args:
         inputs: numbers or words, (n, k).
@@ -315,6 +317,8 @@ def coverage_risk(inputs: pd.DataFrame, targets: Array, predictive: Distribution
     if predictive.is_discrete or targets.ndim != 1 or inputs.empty or len(targets) < FEWEST_COVERED:
         return {}
     levels, tail = predictive.quantile_levels, (1.0 - COVERED) / 2.0
+    if not holds_interval(predictive, COVERED):
+        return {}
     if levels is not None and not all(np.isclose(levels, end).any() for end in (tail, 1.0 - tail)):
         return {}
     from sklearn.model_selection import KFold

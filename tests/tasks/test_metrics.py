@@ -254,6 +254,21 @@ def test_every_family_has_coverage_and_width_at_four_levels(law: Distribution) -
     assert widths[-1] > 0.0
 
 
+def test_draws_too_few_to_hold_an_interval_have_no_width(table: pd.DataFrame) -> None:
+    """Of five right draws the 90 % interval was as wide as one of 67 %, and its excess risk .18."""
+    y, draws = np.zeros(N), np.random.default_rng(0).normal(size=(N, 39))
+    for members, held in ((5, [50]), (19, [50, 80, 90]), (39, [50, 80, 90, 95])):
+        law = Samples(draws[:, :members])
+        found = estimated(("coverage",), {"cce": y, "cce_noise_floor": y}, law, y)
+        assert [level for level in (50, 80, 90, 95) if f"width_{level}" in found] == held
+        assert {f"coverage_{level}" for level in (50, 80, 90, 95)} <= set(found)
+        assert bool(coverage_risk(table, y, law, 0)) == (90 in held)
+        rows = Rows({"crps": law.crps(y)}, y, law)
+        of_all = {part: METRICS[f"crps_{part}"].value(rows) for part in ("miscalibration", "uncertainty")}
+        assert (of_all["miscalibration"] is None) == (members < 39)
+        assert of_all["uncertainty"] is not None
+
+
 @pytest.mark.parametrize("rate", [0.001 * np.exp(0.05 * X[:, 0]), 2.0 + 1e-9 * X[:, 0], np.full(ROWS, 0.5)])
 def test_counts_whose_rates_hardly_differ_have_a_kernel_calibration_error(rate: np.ndarray) -> None:
     """Their quantiles are the same, though their means are not: the version failed for want of a median distance."""

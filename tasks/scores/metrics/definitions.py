@@ -216,7 +216,8 @@ DEFINITIONS: tuple[Metric, ...] = (
         "crps_miscalibration", "miscalibration of CRPS",
         "What recalibrating every predicted quantile by a non-decreasing function would take off the CRPS: CRPS = "
         "miscalibration - discrimination + uncertainty, by quantiles at 21 levels, or those that the version states, "
-        "of at most 10,000 rows. Large beside the CRPS: recalibrate.",
+        "of at most 10,000 rows. Large beside the CRPS: recalibrate. Not of fewer than 39 draws: that they are so few "
+        "would count as miscalibration.",
         unit=TARGET, better="lower", group="Score", asked="crps", value=part_of_crps("miscalibration"),
     ),
     Metric(
@@ -232,7 +233,8 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "mae", "MAE",
-        "Mean absolute error of the predictive mean; of several targets the mean distance from it.",
+        "Mean absolute error of the predictive mean; of several targets the mean distance from it. Of draws that of "
+        "their mean, which is the less exact the fewer they are.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="mae", column="absolute_error",
         column_label="absolute error", bounds=(0.0, math.inf), margin="5 % of skill",
         marginal=mean_deviation,
@@ -257,7 +259,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "ert_90", "ERT 90 %",
         "Excess risk of the target coverage: at least how far, in the mean over inputs, the coverage of the 90 % "
         "interval is from .9, by a classifier on rows that it has not seen. 0 if the version is right, by chance a "
-        "little below. Not of quantiles without .05 or .95.",
+        "little below. Not of quantiles without .05 or .95, nor of fewer than 19 draws.",
         unit=SHARE, better="lower", group="Calibration", asked="coverage", measured=True,
     ),
     Metric(
@@ -383,7 +385,8 @@ DEFINITIONS: tuple[Metric, ...] = (
             ),
             Metric(
                 f"width_{100 * level:.0f}", f"width {100 * level:.0f} %",
-                "Mean width of that interval: narrow is good only if it covers.",
+                "Mean width of that interval: narrow is good only if it covers. Not of draws too few to hold it: the "
+                f"outermost of {2.0 / (1.0 - level) - 1.0:.0f} do.",
                 unit=TARGET, better="lower", interval=ROWS, group="Sharpness", asked="coverage", terms=width_at(level),
                 shown={"slices": 12},
             ),

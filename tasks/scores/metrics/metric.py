@@ -25,7 +25,14 @@ from congruence.kernels.kernel_calibration.prediction_kernels import (
 from congruence.kernels.marginal_calibration import even_levels, has_total, poisson_deviances
 from congruence.kernels.resampling import mean_of
 from congruence.kernels.rng import stream
-from congruence.kernels.scores import central_intervals, covered, marginal_log_score, resolution, sharpness_of
+from congruence.kernels.scores import (
+    central_intervals,
+    covered,
+    holds_interval,
+    marginal_log_score,
+    resolution,
+    sharpness_of,
+)
 from congruence.tasks.runtime.lines import step
 
 if TYPE_CHECKING:
@@ -392,8 +399,14 @@ def mean_of_column(column: str) -> Callable[[Rows], float | None]:
 
 
 def part_of_crps(part: str) -> Callable[[Rows], float | None]:
-    """A part of the CRPS, see ``Rows.decomposition``."""
-    return lambda rows: rows.decomposition.crps(part) if rows.is_scalar and "crps" in rows.columns else None
+    """A part of the CRPS, see ``Rows.decomposition``; of few draws, whose number is a fault of theirs there, one."""
+    return lambda rows: (
+        rows.decomposition.crps(part)
+        if rows.is_scalar
+        and "crps" in rows.columns
+        and (part == "uncertainty" or holds_interval(rows.predictive, max(COVERAGE_LEVELS)))
+        else None
+    )
 
 
 def skce(rows: Rows) -> float | None:
@@ -428,8 +441,10 @@ def covered_at(level: float) -> Callable[[Rows], Array | None]:
 
 
 def width_at(level: float) -> Callable[[Rows], Array | None]:
-    """How wide it is."""
-    return lambda rows: np.subtract(*rows.intervals[level][::-1]) if rows.is_scalar else None
+    """How wide it is; None of draws too few to hold it, which would be narrower the fewer they are."""
+    return lambda rows: (
+        np.subtract(*rows.intervals[level][::-1]) if rows.is_scalar and holds_interval(rows.predictive, level) else None
+    )
 
 
 def totals(rows: Rows) -> Array | None:
