@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from congruence.tasks.dask.fork_server import load_for_workers
+from congruence.tasks.dask.workers import load_for_workers
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import Encoder, InputKind

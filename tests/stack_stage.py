@@ -17,8 +17,7 @@ from loopback import HttpServer, PostgreSQL, Server, free_port, is_alive
 
 from congruence.flows.receiver import register_webhook
 from congruence.tasks.dask.clusters import dask_environment
-from congruence.tasks.dask.fork_server import WORKER_ENVIRONMENT
-from congruence.tasks.runtime.memory import total_memory
+from congruence.tasks.dask.workers import WORKER_ENVIRONMENT, total_memory
 from congruence.tasks.settings.sections import TrackingSettings
 
 sys.path.append(str(Path(__file__).parents[1] / "infra"))

@@ -6,6 +6,7 @@ itself: only what that takes is imported here at once.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -23,10 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from congruence.flows.cli.options import explaining
-from congruence.tasks.dask.fork_server import load_for_workers
+from congruence.tasks.dask.workers import load_for_workers
 from congruence.tasks.runtime.errors import ClusterError, SettingsError, require_database
 from congruence.tasks.runtime.files import tracking_uri, whole_file
-from congruence.tasks.runtime.memory import collector_paused
 
 if TYPE_CHECKING:
     from congruence.tasks.evaluate.plan import VersionOutcome
@@ -144,7 +144,19 @@ def session() -> Iterator[None]:
             _send_what_is_queued()
 
 
-@collector_paused()
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Inside, nothing is collected; afterwards as before."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_collector_paused()
 def _load_flows() -> None:
     """What loading makes stays, so the collector need not look through it again and again: a sixth of the time."""
     import congruence.flows.evaluate  # noqa: F401

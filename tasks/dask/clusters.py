@@ -26,11 +26,10 @@ from pydantic import Field
 from tornado.iostream import StreamClosedError
 
 from congruence.kernels.threads import usable_cores
-from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT, can_fork
-from congruence.tasks.dask.gpus import visible_cards
+from congruence.tasks.dask.gpus import cuda_cluster_options, visible_cards
+from congruence.tasks.dask.workers import DASK_SETTINGS, WORKER_ENVIRONMENT, can_fork, total_memory
 from congruence.tasks.runtime.errors import KEPT, ClusterError, SettingsError, mask_text
-from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE, total_memory
-from congruence.tasks.settings.parts import ClusterSettings, Strict, checked, read_keys
+from congruence.tasks.settings.parts import CARD_SHARE_VARIABLE, ClusterSettings, Strict, checked, read_keys
 
 NAME = "${name}"
 _IDLE_SECONDS = 3600
@@ -85,7 +84,10 @@ def cluster_spec(settings: ClusterSettings) -> ClusterSpec:
     elif settings.kind == "cuda":
         for module in ("rmm", "dask_cuda"):  # dask_cuda imports rmm where it is asked for a pool, and does not bring it
             _require("cuda", "the GPU packages", module, "gpu")
-        path, arguments = "dask_cuda.LocalCUDACluster", cuda_cluster_options(settings, visible_cards())
+        path, arguments = (
+            "dask_cuda.LocalCUDACluster",
+            cuda_cluster_options(settings, visible_cards()) | _on_this_machine(settings),
+        )
     else:
         path, arguments = "distributed.LocalCluster", _local_options(settings)
     return ClusterSpec.model_validate({"class": path, "arguments": arguments})
@@ -156,27 +158,6 @@ def worker_environment(settings: ClusterSettings) -> dict[str, str]:
         return WORKER_ENVIRONMENT
     share = {CARD_SHARE_VARIABLE: f"{settings.card_share:.6g}"}
     return WORKER_ENVIRONMENT | share | {"CUPY_TF32": "0", "NVIDIA_TF32_OVERRIDE": "0"}
-
-
-def cuda_cluster_options(settings: ClusterSettings, cards: list[str]) -> dict[str, Any]:
-    """What ``LocalCUDACluster`` is given for the visible ``cards``.
-
-    torch embeds and CuPy solves on the same card: one RMM pool serves both, so neither starves the other. It begins
-    with a quarter of its share and grows to it, so that a card with something else on it can be begun with.
-    """
-    workers = min(settings.workers or len(cards), len(cards))
-    return {
-        "CUDA_VISIBLE_DEVICES": cards[:workers],
-        "n_workers": workers,
-        "threads_per_worker": 1,
-        "protocol": settings.protocol or ("ucx" if workers > 1 else "tcp"),
-        "rmm_pool_size": settings.card_share / 4,
-        "rmm_maximum_pool_size": settings.card_share,
-        "rmm_allocator_external_lib_list": ["torch", "cupy"],
-        "device_memory_limit": None,
-        "memory_limit": settings.memory_per_worker or "auto",
-        **_on_this_machine(settings),
-    }
 
 
 def _on_this_machine(settings: ClusterSettings) -> dict[str, Any]:

@@ -12,16 +12,27 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.memory import card_share
-from congruence.tasks.settings.parts import ClusterSettings
+from congruence.tasks.settings.parts import CARD_SHARE_VARIABLE, ClusterSettings
 
 if TYPE_CHECKING:
     from distributed import Client
 
 DRIVER_PATHS = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))
+
+
+CARD_SHARE = 0.8  # of a card, where the variable says nothing else; the rest is its context's and other programs'
+
+
+def card_share() -> float:
+    """Returns the part of a card that this process may take, in (0, 1]: by CONGRUENCE_CARD_SHARE, or CARD_SHARE."""
+    try:
+        share = float(os.environ.get(CARD_SHARE_VARIABLE, CARD_SHARE))
+    except ValueError:
+        return CARD_SHARE
+    return share if 0.0 < share <= 1.0 else CARD_SHARE
 
 
 @dataclass(frozen=True)
@@ -135,3 +146,23 @@ def visible_cards() -> list[str]:
             "them); use kind: local, or kind: address with a scheduler whose workers have cards"
         )
     return cards
+
+
+def cuda_cluster_options(settings: ClusterSettings, cards: list[str]) -> dict[str, Any]:
+    """What ``LocalCUDACluster`` is given for the visible ``cards``.
+
+    torch embeds and CuPy solves on the same card: one RMM pool serves both, so neither starves the other. It begins
+    with a quarter of its share and grows to it, so that a card with something else on it can be begun with.
+    """
+    workers = min(settings.workers or len(cards), len(cards))
+    return {
+        "CUDA_VISIBLE_DEVICES": cards[:workers],
+        "n_workers": workers,
+        "threads_per_worker": 1,
+        "protocol": settings.protocol or ("ucx" if workers > 1 else "tcp"),
+        "rmm_pool_size": settings.card_share / 4,
+        "rmm_maximum_pool_size": settings.card_share,
+        "rmm_allocator_external_lib_list": ["torch", "cupy"],
+        "device_memory_limit": None,
+        "memory_limit": settings.memory_per_worker or "auto",
+    }

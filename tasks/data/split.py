@@ -35,7 +35,7 @@ from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings, r
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError, unknown_column
-from congruence.tasks.runtime.memory import MadeOnce
+from congruence.tasks.runtime.files import MadeOnce
 
 logger = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.contract import ContractError, ContractReport, PredictionSettings
 from congruence.tasks.contract.loading import resolved_contract
+from congruence.tasks.dask.workers import give_back
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
@@ -372,7 +373,6 @@ def score_and_log(
 ) -> VersionOutcome:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
     from congruence.tasks.mlflow.evaluations import log_evaluation  # draws, and is not loaded in the flow's process
-    from congruence.tasks.runtime.memory import give_back
     from congruence.tasks.scores.evaluation import statement_of
     from congruence.tasks.scores.version import score_version
 

@@ -43,7 +43,7 @@ from congruence.tasks.models.environments import logged_environment, model_varia
 from congruence.tasks.readers.base import UnreadableOutputError, unflatten
 from congruence.tasks.readers.read import installed_readers
 from congruence.tasks.runtime.errors import ContractError, SettingsError
-from congruence.tasks.runtime.memory import MadeOnce
+from congruence.tasks.runtime.files import MadeOnce
 from congruence.tasks.settings.parts import PredictSettings
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 

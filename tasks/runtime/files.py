@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, whatever kills their writer; the home folder, and who works in a folder.
 
-Records are kept with a checksum, arrays as bytes. A process has a folder of its own for temporary files.
+Records are kept with a checksum, arrays as bytes. A process has a folder of its own for temporary files, and opens a
+thing once.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from threading import RLock
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 from congruence.kernels.errors import CongruenceError
 
@@ -268,3 +271,29 @@ def home_store(home: Path) -> str:
 def tracking_uri(home: Path) -> str:
     """The user's MLFLOW_TRACKING_URI, else MLflow on SQLite in ``home``."""
     return os.environ.get("MLFLOW_TRACKING_URI") or home_store(home)
+
+
+Value = TypeVar("Value")
+
+
+class MadeOnce(Generic[Value]):
+    """At most so many values by their keys, for any thread; one is made at a time."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, RLock()
+        self._held: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of that key, by ``make`` where it is not held."""
+        with self._lock:
+            if key not in self._held:
+                while len(self._held) >= self._most:  # before, so that there are never more in memory
+                    self._held.popitem(last=False)
+                self._held[key] = make()
+            self._held.move_to_end(key)
+            return self._held[key]
+
+    def clear(self) -> None:
+        """Hold nothing any more."""
+        with self._lock:
+            self._held.clear()

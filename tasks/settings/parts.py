@@ -25,7 +25,6 @@ from congruence.kernels.errors import ProtocolError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, OutputScale, Polynomial
 from congruence.kernels.protocol import PROTOCOLS, Downsampling, EvaluationProtocol
 from congruence.tasks.runtime.errors import MASK, SettingsError, mask_text
-from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE
 
 
 class Strict(BaseModel):
@@ -307,6 +306,9 @@ class TlsSettings(Strict):
     ca_file: Path
     cert_file: Path
     key_file: Path
+
+
+CARD_SHARE_VARIABLE = "CONGRUENCE_CARD_SHARE"
 
 
 class ClusterSettings(Strict):

@@ -31,9 +31,7 @@ from congruence.kernels.engine.plan import Ask
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
-from congruence.tasks.runtime.errors import KEPT, ClusterError
 from congruence.tasks.runtime.files import from_npz, to_npz
-from congruence.tasks.runtime.memory import available_memory
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.solving.pass_runner import VersionMeasurement, measure_blocks
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
@@ -90,6 +88,8 @@ def solve_versions(
     Raises:
         BudgetError: rows that are held do not fit a worker, or the tiles of a factor the cluster.
     """
+    from congruence.tasks.dask.workers import cluster_memory  # by packages that a notebook need not have
+
     work = work.of_versions([label for label, kept in work.kept.items() if kept.read() is None])
     if not work.kept:
         return
@@ -252,30 +252,6 @@ def _solve_by_blocks(
 def _keep(kept: Mapping[str, MeasurementAddress], block: int, version: str, columns: dict[str, Array]) -> None:
     """Writes a block's columns of a version to its measurement, on the worker that made them."""
     kept[version].write_columns(block, columns)
-
-
-WORKERS_SECONDS = 120.0
-
-
-def cluster_memory(client: Client) -> int:
-    """Returns the sum of the workers' memory limits, in bytes; of workers on this machine no more than is free.
-
-    Raises:
-        ClusterError: no worker has come within WORKERS_SECONDS.
-    """
-    from distributed.utils import get_ip
-
-    try:
-        client.wait_for_workers(1, timeout=WORKERS_SECONDS)
-    except TimeoutError as error:
-        raise ClusterError(
-            f"the Dask cluster has had no worker for {WORKERS_SECONDS:.0f} s; start some with 'dask worker' or see why "
-            f"they end; {KEPT}"
-        ) from error
-    workers = list(client.scheduler_info(n_workers=-1)["workers"].values())
-    memory = sum(int(worker["memory_limit"] or available_memory() // len(workers)) for worker in workers)
-    here = {"127.0.0.1", "::1", "localhost", get_ip()}
-    return min(memory, available_memory()) if all(worker["host"] in here for worker in workers) else memory
 
 
 _DESCRIPTION, _ARRAY, _KIND = "description", "$array", "$kind"

@@ -24,8 +24,7 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.runtime.files import digest_of
-from congruence.tasks.runtime.memory import MadeOnce
+from congruence.tasks.runtime.files import MadeOnce, digest_of
 from congruence.tasks.store.objects import ObjectStore
 
 DType = Literal["float32", "float16"]

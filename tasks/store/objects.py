@@ -33,8 +33,7 @@ from congruence.tasks.data.inputs import ContentDigest, combine
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.runtime.errors import ContractError
-from congruence.tasks.runtime.files import digest_of, from_npz, is_local, to_npz, write_whole
-from congruence.tasks.runtime.memory import MadeOnce
+from congruence.tasks.runtime.files import MadeOnce, digest_of, from_npz, is_local, to_npz, write_whole
 from congruence.tasks.settings.sections import ModelVersion, families
 
 _INCOMING = ".incoming"

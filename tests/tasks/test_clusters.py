@@ -29,10 +29,10 @@ from loopback import Process, free_port
 from pydantic import ValidationError
 
 from congruence.tasks.dask import gpus as cards
+from congruence.tasks.dask import workers
 from congruence.tasks.dask.clusters import (
     ClusterSpec,
     cluster_spec,
-    cuda_cluster_options,
     dask_client,
     dask_environment,
     quiet_dask,
@@ -40,14 +40,19 @@ from congruence.tasks.dask.clusters import (
     start_cluster,
     worker_environment,
 )
-from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT, takes_sockets
-from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
+from congruence.tasks.dask.gpus import (
+    WorkerDevice,
+    cuda_cluster_options,
+    devices_in_words,
+    own_device,
+    solves_on_cards,
+    worker_devices,
+)
+from congruence.tasks.dask.workers import DASK_SETTINGS, WORKER_ENVIRONMENT, takes_sockets
 from congruence.tasks.evaluate import executors
-from congruence.tasks.runtime import memory
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.settings.evaluation import load_settings
-from congruence.tasks.settings.parts import ClusterSettings, TlsSettings
-from congruence.tasks.solving import solve
+from congruence.tasks.settings.parts import CARD_SHARE_VARIABLE, ClusterSettings, TlsSettings
 
 
 def require_refused(settings: ClusterSettings, message: str, error: type[Exception] = SettingsError) -> None:
@@ -72,10 +77,10 @@ import os, sys
 from multiprocessing import util
 from pathlib import Path
 from congruence.flows.cli.options import embed_servers
-from congruence.tasks.dask import fork_server
+from congruence.tasks.dask import workers
 embed_servers(Path(sys.argv[1]))
-fork_server._LOADED = "json"
-fork_server.load_for_workers()
+workers._LOADED = "json"
+workers.load_for_workers()
 print(util.get_temp_dir(), flush=True)
 os.kill(os.getpid(), 9)
 """
@@ -118,9 +123,9 @@ def test_a_cluster_without_workers_is_announced_and_then_given_up(
         since = executor._without_workers(None)
         with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
             executor._without_workers(since)
-        monkeypatch.setattr(solve, "WORKERS_SECONDS", 0.1)
+        monkeypatch.setattr(workers, "WORKERS_SECONDS", 0.1)
         with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
-            solve.cluster_memory(client)
+            workers.cluster_memory(client)
     assert ["No workers connected" in line for line in said] == [True]
 
 
@@ -448,7 +453,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     sys.modules["cupy"].cuda = SimpleNamespace(runtime=runtime)  # type: ignore[attr-defined]
     monkeypatch.delenv("CUPY_TF32", raising=False)
-    monkeypatch.delenv(memory.CARD_SHARE_VARIABLE, raising=False)
+    monkeypatch.delenv(CARD_SHARE_VARIABLE, raising=False)
     return runtime
 
 
@@ -457,7 +462,7 @@ def test_a_worker_finds_its_card_and_says_why_it_cannot_use_it(
 ) -> None:
     device = own_device()
     assert (device.card, device.memory_bytes) == ("Card", 80 * 2**30)
-    monkeypatch.setenv(memory.CARD_SHARE_VARIABLE, "0.4")
+    monkeypatch.setenv(CARD_SHARE_VARIABLE, "0.4")
     assert own_device().memory_bytes == 40 * 2**30
     monkeypatch.setenv("CUPY_TF32", "1")
     assert "10 bits" in str(own_device())
@@ -508,7 +513,7 @@ def test_evaluations_share_a_card_by_their_settings() -> None:
     assert (options["n_workers"], options["CUDA_VISIBLE_DEVICES"], options["protocol"]) == (2, ["0", "GPU-a"], "ucx")
     assert cuda_cluster_options(ClusterSettings(kind="cuda", protocol="tcp"), ["0", "1"])["protocol"] == "tcp"
     environment = worker_environment(settings)
-    assert float(environment[memory.CARD_SHARE_VARIABLE]) == pytest.approx(0.2)
+    assert float(environment[CARD_SHARE_VARIABLE]) == pytest.approx(0.2)
     assert environment["CUPY_TF32"] == environment["NVIDIA_TF32_OVERRIDE"] == "0"
     with pytest.raises(ValidationError, match=r"card_memory belong to kind 'cuda'.*CONGRUENCE_CARD_SHARE"):
         ClusterSettings(kind="local", card_memory=0.5)
@@ -528,5 +533,5 @@ def test_a_cuda_cluster_without_its_packages_or_cards_says_what_to_do(monkeypatc
 
 def test_a_share_of_a_card_that_makes_no_sense_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("all", "0", "-1", "1.5"):
-        monkeypatch.setenv(memory.CARD_SHARE_VARIABLE, wrong)
-        assert memory.card_share() == memory.CARD_SHARE
+        monkeypatch.setenv(CARD_SHARE_VARIABLE, wrong)
+        assert cards.card_share() == cards.CARD_SHARE

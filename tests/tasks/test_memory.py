@@ -9,8 +9,8 @@ import numpy as np
 import psutil
 import pytest
 
-from congruence.tasks.runtime import memory
-from congruence.tasks.runtime.memory import available_memory, give_back, memory_left, memory_limit, total_memory
+from congruence.tasks.dask import workers
+from congruence.tasks.dask.workers import available_memory, give_back, memory_left, memory_limit, total_memory
 
 MIB = 2**20
 GIB = 2**30
@@ -84,10 +84,10 @@ def test_a_container_s_memory_is_its_limit_less_what_cannot_be_freed(
 
 
 def test_memory_is_the_machine_s_or_the_container_s_whichever_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "memory_left", lambda: 1000)
-    monkeypatch.setattr(memory, "memory_limit", lambda: 3000)
+    monkeypatch.setattr(workers, "memory_left", lambda: 1000)
+    monkeypatch.setattr(workers, "memory_limit", lambda: 3000)
     assert (available_memory(), total_memory()) == (1000, 3000)
-    monkeypatch.setattr(memory, "memory_limit", lambda: 2**62)
+    monkeypatch.setattr(workers, "memory_limit", lambda: 2**62)
     assert total_memory() == psutil.virtual_memory().total
 
 
