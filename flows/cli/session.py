@@ -144,22 +144,15 @@ def session() -> Iterator[None]:
             _send_what_is_queued()
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Inside, nothing is collected; afterwards as before."""
+def _load_flows() -> None:
+    """What loading makes stays, so the collector need not look through it again and again: a sixth of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
-        yield
+        import congruence.flows.evaluate  # noqa: F401
     finally:
         if collects:
             gc.enable()
-
-
-@_collector_paused()
-def _load_flows() -> None:
-    """What loading makes stays, so the collector need not look through it again and again: a sixth of the time."""
-    import congruence.flows.evaluate  # noqa: F401
 
 
 _Started = tuple[subprocess.Popen[bytes], str]
