@@ -100,8 +100,8 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
     from mlflow.models import get_model_info
 
     from congruence.tasks.contract import ContractError
-    from congruence.tasks.contract.loading import METADATA_KEY, resolved_contract
-    from congruence.tasks.contract.model import tensor_width
+    from congruence.tasks.contract.model import METADATA_KEY, resolved_contract
+    from congruence.tasks.contract.signature import tensor_width
     from congruence.tasks.models.processes import ServedVersion, warm_model
     from congruence.tasks.models.registry import select
 

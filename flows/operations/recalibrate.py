@@ -22,7 +22,7 @@ from congruence.flows.evaluate import STAGES, TERMINAL, OnDemand, evaluate, in_f
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.comparison.versions import compare_pair
-from congruence.tasks.contract.loading import resolved_contract
+from congruence.tasks.contract.model import resolved_contract
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import split_of_rows

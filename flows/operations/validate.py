@@ -14,7 +14,7 @@ from congruence.kernels.dependence.correlation import sample
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.rng import stream
-from congruence.tasks.contract.loading import read_description, settings_in
+from congruence.tasks.contract.model import read_description, settings_in
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import require_pictures, split_of_rows

@@ -1,11 +1,17 @@
-"""Log a model so that its metadata says how to read its output: callables, scikit-learn, torch and pyfunc models."""
+"""Log a model so that its metadata says how to read its output: callables, scikit-learn, torch and pyfunc models.
+
+And load one into this process, as MLflow has it.
+"""
 
 from __future__ import annotations
 
 import inspect
 import logging
 import re
+import shutil
+import sys
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -16,12 +22,18 @@ import mlflow
 import pandas as pd
 from mlflow.models import infer_signature
 from mlflow.models.model import ModelInfo
-from mlflow.pyfunc import log_model
+from mlflow.pyfunc import load_model, log_model
 from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.loading import METADATA_KEY
-from congruence.tasks.contract.model import exposed, exposure_in
+from congruence.tasks.contract.model import (
+    FETCHED,
+    METADATA_KEY,
+    PredictiveModel,
+    failure_text,
+    fetch,
+    settings_in,
+)
 from congruence.tasks.contract.predictors import (
     CallablePredictor,
     EstimatorPredictor,
@@ -39,7 +51,9 @@ from congruence.tasks.contract.reading import (
     read_distribution,
     without_categories,
 )
+from congruence.tasks.contract.signature import exposed, exposure_in
 from congruence.tasks.mlflow.connection import point_mlflow_at
+from congruence.tasks.models.registry import resolve
 from congruence.tasks.readers.base import UnreadableOutputError, is_of
 from congruence.tasks.readers.read import is_columns, known, read_output
 from congruence.tasks.runtime.errors import ContractError
@@ -247,3 +261,80 @@ def _requirements(predictor: Any) -> list[str]:
     names += ["torch"] if isinstance(predictor, ModulePredictor) else []
     names = list(dict.fromkeys(names))
     return [f"{name}=={re.sub(r'[+].*', '', version(name))}" for name in names]
+
+
+_REMEDIES = (
+    (
+        ("untrusted", "UntrustedTypes"),
+        "MLflow logs scikit-learn by skops, which loads only types listed as trusted: log the model again with "
+        "mlflow.sklearn.log_model(..., skops_trusted_types=[...]) and the types named here, or with "
+        'serialization_format="cloudpickle"',
+    ),
+    (
+        ("MLFLOW_ALLOW_MODEL_CODE_EXECUTION",),
+        "MLFLOW_ALLOW_MODEL_CODE_EXECUTION is false here, which refuses every pyfunc model: set it to true for models "
+        "whose authors you trust",
+    ),
+    (
+        ("MLFLOW_ALLOW_PICKLE_DESERIALIZATION",),
+        "set MLFLOW_ALLOW_PICKLE_DESERIALIZATION to true for models whose authors you trust, or log the model again in "
+        'a format that holds no code (scikit-learn: serialization_format="skops", torch: "pt2")',
+    ),
+    (
+        ("pt2", "torch.export", "ExportedProgram"),
+        "MLflow logs torch modules by torch.export (pt2), which holds neither the module's class nor its methods: log "
+        'it again with mlflow.pytorch.log_model(..., serialization_format="pickle") or with log_predictive_model',
+    ),
+)
+
+
+def loading_remedy(error: BaseException, uri: str) -> str:
+    """What to do, by what the error says."""
+    text = f"{type(error).__name__} {error}"
+    for signs, remedy in _REMEDIES:
+        if any(sign in text for sign in signs):
+            return remedy
+    return f"install what the model needs (mlflow.pyfunc.get_model_dependencies({uri!r}) lists it)"
+
+
+def load_predictive_model(uri: str, predictions: PredictionSettings | None = None) -> PredictiveModel:
+    """Load the model version behind ``uri``, from the current MLflow registry, into this process.
+
+    See ``registry.resolve`` for the forms of ``uri``.
+
+    Args:
+        uri: the model version.
+        predictions: how to read its output; by default what its metadata says under the key ``congruence``.
+
+    Raises:
+        RegistryError: there is no such version.
+        ContractError: the model cannot be loaded, or nobody says how to read its output.
+        MlflowException: MLflow does not answer.
+    """
+    identity = resolve(uri)
+    folder = fetch(identity)  # first: what then fails is the model's own failure
+    try:
+        _forget_code_of_others()
+        pyfunc = load_model(str(folder), suppress_warnings=True)
+    except (Exception, SystemExit) as error:  # unpickling runs foreign code
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ContractError(
+            f"{identity.label}: loading failed: {failure_text(error)}; {loading_remedy(error, identity.uri)}"
+        ) from error
+    # Some models open their files when they predict.
+    weakref.finalize(pyfunc, shutil.rmtree, folder, ignore_errors=True)
+    if predictions is None or predictions.family == AUTO:
+        predictions = settings_in(pyfunc.metadata.metadata, identity.label, predictions)
+    return PredictiveModel(identity, predictions, pyfunc)
+
+
+def _forget_code_of_others() -> None:
+    """Forget the modules that versions loaded before brought along (``code_paths``).
+
+    MLflow puts each version's folder of code on the path, so a module that two versions have under one name would be
+    that of the version loaded first. Objects that were made of such a module keep it.
+    """
+    sys.path[:] = [path for path in sys.path if f"/{FETCHED}" not in path]
+    for name, module in list(sys.modules.items()):
+        if f"/{FETCHED}" in str(getattr(module, "__dict__", {}).get("__file__") or ""):  # without waking lazy modules
+            del sys.modules[name]

@@ -1,37 +1,157 @@
-"""A loaded model that predicts distributions, asked row by row, with rows as its signature asks for them.
+"""A version by its contract: its own description, which says how its output is read, its files; asked, and tried.
 
-Of these what is usual, or loses nothing, is converted; the rest is refused.
-
-A count over an exposure e (insured years, kilometres) of a rate r has the mean e r: the exposure multiplies the mean of
-a distribution of counts. The dispersion of a negative binomial and the inflation of zeros stay: a policy's own rate is
-gamma about the predicted one, and which policies never claim is no matter of time.
+Loading a model from a registry runs the code that its author put there (pickled classes, ``code_paths``): evaluate only
+models whose authors may run code on this machine.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Mapping
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
+from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
+from mlflow.models import Model
 from mlflow.types import DataType
 from mlflow.types.schema import Schema
+from pydantic import ValidationError
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.reading import cell_in_words, read_distribution, without_categories
-from congruence.tasks.readers.base import UnreadableOutputError
+from congruence.tasks.contract.reading import read_distribution
+from congruence.tasks.contract.signature import (
+    EXPOSURE,
+    exposed,
+    exposure_in,
+    pictures_as_files,
+    tensor_width,
+    to_signature,
+    to_tensor,
+)
+from congruence.tasks.mlflow.connection import is_transient
+from congruence.tasks.models.registry import logged_model_record
+from congruence.tasks.readers.base import Spec, UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
-from congruence.tasks.runtime.errors import ContractError, trouble
-from congruence.tasks.settings.sections import AUTO, RATES, ModelVersion, PredictionSettings, families
+from congruence.tasks.runtime.errors import ContractError, mask_text, trouble
+from congruence.tasks.runtime.files import digest_of
+from congruence.tasks.settings.parts import Isolation
+from congruence.tasks.settings.sections import AUTO, ModelVersion, PredictionSettings
+
+METADATA_KEY = "congruence"
+
+
+def resolved_contract(version: ModelVersion, predictions: PredictionSettings | None = None) -> PredictionSettings:
+    """How the output of ``version`` is read: by ``predictions``, else as its own metadata say, all defaults filled in.
+
+    Predictions that name a method and no family are for versions whose metadata say nothing.
+
+    Where neither says anything, the class of the native model tells once it is loaded (family "auto"). Only the
+    version's ``MLmodel`` file is read, and only where ``predictions`` are not given.
+
+    Raises:
+        ContractError: the metadata say what is not valid; or there is no ``MLmodel`` file.
+        MlflowException: MLflow does not answer.
+    """
+    if predictions is not None and predictions.family != AUTO:
+        return predictions
+    return settings_in(read_description(version).metadata, version.label, predictions)
+
+
+def contract_digest(settings: PredictionSettings, model_inputs: Sequence[str], isolation: Isolation = "none") -> str:
+    """32 hexadecimal digits for what changes the predictions of a version beyond the version and the rows.
+
+    These are the resolved contract, the columns that the version is given in their order, and whose packages it runs
+    with.
+    """
+    return digest_of({"settings": settings.digested(), "model_inputs": list(model_inputs), "isolation": isolation})
+
+
+def read_description(version: ModelVersion) -> Model:
+    """The content of the version's ``MLmodel`` file: flavours, signature, metadata.
+
+    Raises:
+        ContractError: there is none.
+        MlflowException: MLflow does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        try:
+            source = version.uri
+            if version.model_id is not None:
+                source = logged_model_record(mlflow.get_tracking_uri(), version.model_id).artifacts
+            return Model.load(download_artifacts(artifact_uri=f"{source}/MLmodel", dst_path=folder))
+        except Exception as error:  # artifact stores raise what their clients raise
+            if is_transient(error):
+                raise
+            why = " ".join(mask_text(str(error)).split())
+            raise ContractError(
+                f"{version.label}: its MLmodel file cannot be read ({why}); bring its artifacts back to where MLflow's "
+                "record says they are, or log the model again"
+            ) from error
+
+
+def settings_in(
+    metadata: Mapping[str, Any] | None, label: str, otherwise: PredictionSettings | None = None
+) -> PredictionSettings:
+    """How to read the output of a model, from its metadata; ``otherwise`` where these say nothing, by default "auto".
+
+    Raises:
+        ContractError: the metadata say what is not valid.
+    """
+    found = (metadata or {}).get(METADATA_KEY)
+    if found is None:
+        return otherwise or PredictionSettings()
+    try:
+        return PredictionSettings.model_validate(found)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise ContractError(
+            f"{label}: metadata {METADATA_KEY}{'.' if place else ''}{place}: {problem['msg']}; correct it "
+            "under `predictions:` in the evaluation file, or log the model again"
+        ) from error
+
+
+FETCHED = "congruence-model-"
+
+
+def fetch(identity: ModelVersion) -> Path:
+    """The files of a version in a new folder, which the caller removes.
+
+    Raises:
+        ContractError: they are not there.
+        MlflowException: MLflow does not answer.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=FETCHED, dir=_place()))
+    try:
+        download_artifacts(artifact_uri=identity.uri, dst_path=str(folder))
+    except Exception as error:  # artifact stores raise what their clients raise
+        shutil.rmtree(folder, ignore_errors=True)
+        if is_transient(error):
+            raise
+        raise ContractError(
+            f"{identity.label}: its files cannot be fetched: {failure_text(error)}; log the model again"
+        ) from error
+    return folder
+
+
+def _place() -> str | None:
+    """The folder of the Dask worker that this is: Dask removes those of workers that were killed. Elsewhere none."""
+    worker = sys.modules.get("distributed.worker")
+    try:
+        return None if worker is None else str(worker.get_worker().local_directory)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -82,7 +202,7 @@ class PredictiveModel:
         label, rows = self.identity.label, _rows(start, frame)
         with ExitStack() as opened:
             holds_bytes = len(frame) > 0 and any(isinstance(cell, bytes) for cell in frame.iloc[0])
-            folder = Path(opened.enter_context(TemporaryDirectory())) if holds_bytes else None
+            folder = Path(opened.enter_context(tempfile.TemporaryDirectory())) if holds_bytes else None
             try:
                 inputs = self._inputs(frame, folder)
             except ContractError as error:
@@ -135,21 +255,17 @@ class PredictiveModel:
                     f"the model asks for input column {missing[0]!r}, but the split gives "
                     f"{_listed(frame)}; add it to the split's model inputs"
                 )
-            inputs, notes = to_signature(frame[names], schema)
+            inputs, notes = frame[names].reset_index(drop=True), dict[str, str]()
+            types: dict[Any, Any] = {item.name: getattr(item, "type", None) for item in schema.inputs}
+            asked = [kind.to_numpy() if isinstance(kind := types[name], DataType) else None for name in names]
+            if any(wanted is None or kind != wanted for kind, wanted in zip(inputs.dtypes, asked, strict=True)):
+                inputs, notes = to_signature(inputs, schema)
             if folder is not None:
                 inputs, more = pictures_as_files(inputs, schema, folder)
                 notes |= more
             self.casts.update(notes)
             return inputs
         return to_tensor(frame, schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
-
-
-def tensor_width(schema: Schema | None) -> int | None:
-    """How many numbers a row a signature of one tensor without a name asks for; None of others."""
-    if schema is None or schema.has_input_names() or not schema.is_tensor_spec():
-        return None
-    shape = schema.inputs[0].shape  # type: ignore[union-attr]
-    return int(shape[1]) if len(shape) == 2 and shape[1] > 0 else None
 
 
 def failure_text(error: BaseException) -> str:
@@ -169,244 +285,93 @@ def _rows(start: int, frame: pd.DataFrame) -> str:
     return f"rows {start} to {start + len(frame) - 1}"
 
 
-EXPOSURE = "__exposure__"
-"""Column of a frame of model inputs, which no model is given: the exposure of each row, where the split names one."""
+@dataclass(frozen=True)
+class ContractReport:
+    """What the trial showed: the family and how it was found, the rows tried, and what is allowed but worth knowing."""
+
+    label: str
+    family: str
+    rows: int
+    warnings: tuple[str, ...] = ()
 
 
-def exposed(law: Distribution, exposure: Array) -> Distribution:
-    """The law of the counts over ``exposure`` (n,), from that of counts over an exposure of 1.
+def check_contract(model: PredictiveModel, frame: pd.DataFrame, targets: Any = None) -> ContractReport:
+    """Ask ``model`` for the distributions of a few rows (8 to 100 are plenty) and check what comes back.
 
-    Raises:
-        ContractError: a family that an exposure does not multiply.
-    """
-    if law.family not in RATES:
-        raise ContractError(
-            f"exposure: multiplies the mean of a distribution of counts, and {law.family} is none that has one; leave "
-            f"it out, or read the output as one of {', '.join(RATES)}"
-        )
-    parameters, name = law.parameters(), RATES[law.family]
-    return families()[law.family](**{**parameters, name: parameters[name] * exposure})
-
-
-def exposure_in(frame: pd.DataFrame, column: str, start: int = 0) -> Array:
-    """The exposure of each row of model inputs: what their split names, else the column of that name.
+    Beyond what ``PredictiveModel.predict`` refuses, a count family must face whole, non-negative targets, targets and
+    predictions must have one dimension, and the prediction of a row must not depend on the other rows of its batch.
 
     Raises:
-        ContractError: neither is there, or a value that is not a number above 0.
+        ContractError: names the column, shape, row or value, and the remedy.
     """
-    given = EXPOSURE if EXPOSURE in frame.columns else column
-    if given not in frame.columns:
-        raise ContractError(
-            f"its predictions are rates, to be multiplied by the exposure {column!r}, which the rows do not give; add "
-            f"exposure: {column} to the split"
-        )
-    values = pd.to_numeric(frame[given], errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    bad = ~(np.isfinite(values) & (values > 0.0))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ContractError(
-            f"row {start + row}: exposure {column!r} is {frame[given].iloc[row]}; give a number above 0"
-        )
-    return values
+    if len(frame) == 0:
+        raise ContractError(f"{model.identity.label}: there is no row to check the contract on")
+    predictive = model.predict(frame)
+    warnings = []
+    if len(frame) > 1:
+        alone = model.predict(frame.iloc[::-1].iloc[: (len(frame) + 1) // 2])
+        warnings += _row_dependence(model, predictive, alone)
+    if targets is not None:
+        warnings += _check_targets(model, predictive, require_targets(targets, "targets", len(frame)))
+    family, notes = model.settings.family, _in_short(model.casts)
+    if family == AUTO or model.settings.method is not None:
+        output, how = model.output(frame.iloc[:1]), model.asked_by()
+        family = predictive.family + (f", read from {how}" if how else "")
+        notes[:0] = [output.note] if isinstance(output, Spec) and output.note else []
+    return ContractReport(model.identity.label, family, len(frame), (*notes, *warnings))
 
 
-_WORDS = {
-    DataType.boolean: "true or false (boolean)",
-    DataType.integer: "whole numbers of 32 bits (integer)",
-    DataType.long: "whole numbers (long)",
-    DataType.float: "numbers of 32 bits (float)",
-    DataType.double: "numbers (double)",
-    DataType.string: "texts (string)",
-    DataType.binary: "bytes (binary)",
-    DataType.datetime: "dates (datetime)",
-}
-
-_NUMBERS = (DataType.double, DataType.float, DataType.long, DataType.integer, DataType.boolean)
-
-_PICTURES = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp", b"II*": ".tif"}
-
-_LOG_AGAIN = "or log the model again with an input_example that is like these rows"
-
-
-def to_signature(frame: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Returns ``frame`` in the types of ``schema``, and what was changed on the way, by column.
-
-    Numbers become wider or narrower ones, with the largest rounding said; whole ones that came as floating-point
-    numbers whole ones; 0 and 1 booleans; dates with a zone dates in UTC without one; texts in ISO 8601 dates.
-
-    Raises:
-        ContractError: a column cannot be converted; names it, its type, the first value, and what to do.
-    """
-    frame = without_categories(frame.reset_index(drop=True))
-    notes: dict[str, str] = {}
-    changed: dict[str, Any] = {}
-    for item in schema.inputs:
-        name, kind = str(item.name), getattr(item, "type", None)
-        if kind not in _CONVERSIONS or name not in frame.columns:
-            continue
-        column = frame[name]
-        found, note = _CONVERSIONS[kind](column, name)
-        if found is not column:
-            changed[name] = found
-        if note:
-            notes[name] = f"input column {name!r} {note}"
-    return (frame.assign(**changed) if changed else frame), notes
-
-
-def pictures_as_files(frame: pd.DataFrame, schema: Schema, folder: Path) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Returns ``frame`` with paths of files in ``folder`` where a signature asks for texts and the cells are bytes.
-
-    A model of pictures that was logged with their paths is given paths; what was changed is said by column.
-    """
-    changed: dict[str, Any] = {}
-    for item in schema.inputs:
-        name = str(item.name)
-        if getattr(item, "type", None) != DataType.string or not isinstance(frame[name].iloc[0], bytes):
-            continue
-        changed[name] = paths = []
-        for row, content in enumerate(frame[name]):
-            ending = next((end for start, end in _PICTURES.items() if content.startswith(start)), "")
-            paths.append(str(folder / f"{name}-{row}{ending}"))
-            Path(paths[-1]).write_bytes(content)
-    said = "is given as paths of files that hold its bytes: the signature asks for texts"
-    return frame.assign(**changed), {name: f"input column {name!r} {said}" for name in changed}
-
-
-def to_tensor(frame: pd.DataFrame, dtype: np.dtype[Any]) -> Array:
-    """Returns the rows as a matrix, or what is in the cells of its one column stacked; missing numbers are NaN.
-
-    Raises:
-        ContractError: a value that ``dtype`` cannot hold.
-    """
-    if frame.shape[1] == 1 and frame.dtypes.iloc[0].kind == "O" and not _is_number(frame.iloc[0, 0]):
-        return np.stack([np.asarray(row) for row in frame.iloc[:, 0]]).astype(dtype)
-    columns = [_floats(frame[name], str(name), f"a tensor of {dtype}") for name in frame.columns]
-    matrix = columns[0][:, None] if len(columns) == 1 else np.column_stack(columns)
-    if dtype.kind in "iu" and not np.isfinite(matrix).all():
-        row, place = np.argwhere(~np.isfinite(matrix))[0]
-        raise ContractError(
-            f"input column {str(frame.columns[place])!r}: row {row} has no value, and the signature asks for a tensor "
-            f"of {dtype}, which knows no missing ones; leave such rows out, {_LOG_AGAIN}"
-        )
-    return matrix.astype(dtype)
-
-
-def _to_number(kind: DataType) -> Callable[[pd.Series[Any], str], tuple[Any, str]]:
-    """To floating-point numbers, whole numbers or booleans, where no value but its rounding is lost."""
-    wanted = np.dtype(kind.to_numpy())
-
-    def convert(column: pd.Series[Any], name: str) -> tuple[Any, str]:
-        if column.dtype == wanted:
-            return column, ""
-        whole = wanted.kind == "i" and isinstance(column.dtype, np.dtype) and column.dtype.kind in "iub"
-        values = column.to_numpy() if whole else _floats(column, name, _WORDS[kind])
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = values.astype(wanted)
-        bad, why, note = np.zeros(len(values), bool), "", ""
-        if kind == DataType.double:
-            note = _beyond(column)
-        elif kind == DataType.float:
-            bad, why = np.isinf(found) & np.isfinite(values), "it is too large for 32 bits"
-            exact = np.isclose(values, 0.0, atol=0.0) | ~np.isfinite(values)
-            rounding = np.where(exact, 0.0, np.abs(found - values) / np.where(exact, 1.0, np.abs(values)))
-            largest = 0.0 if bad.any() else float(rounding.max(initial=0.0))
-            if largest:
-                note = f"is given in 32 bits, as the signature says: rounded by up to {largest:.1g} of its value"
-        elif kind == DataType.boolean:
-            bad, why = ~np.isin(values, (0.0, 1.0)), "only 0 and 1 are"
-        elif whole:
-            limits = np.iinfo(wanted)
-            bad = np.asarray((values > limits.max) | (values.astype(np.float64) < limits.min))
-            why = f"it is too large for {wanted.itemsize * 8} bits"
-        else:
-            most = min(2.0**53, 2.0 ** (wanted.itemsize * 8 - 1))
-            bad = ~(np.isfinite(values) & (values == np.round(values)) & (np.abs(values) < most))
-            why = "it is no whole number: whole numbers know no missing values"
-        if bad.any():
-            raise _refused(name, column, int(np.argmax(bad)), kind, why)
-        return pd.Series(found), note
-
-    return convert
-
-
-def _to_string(column: pd.Series[Any], name: str) -> tuple[Any, str]:
-    if column.dtype.kind in "iu":
-        texts = column.astype(object).map(lambda cell: None if pd.isna(cell) else str(cell))
-        such = f"is given as texts such as {texts.iloc[0]!r}"
-        return texts, f"{such}: if these are codes, see that they had no zeros before them"
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "bfM":
-        raise _refused(name, column, 0, DataType.string, "it has more than one spelling as a text")
-    return column, ""
-
-
-def _to_datetime(column: pd.Series[Any], name: str) -> tuple[Any, str]:
-    zone = getattr(column.dtype, "tz", None)
-    if zone is not None:
-        there = "" if str(zone) == "UTC" else f" (it has {zone})"
-        return column.dt.tz_convert("UTC").dt.tz_localize(None), f"is given in UTC without a zone{there}"
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind == "M":
-        return column, ""
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
-        raise _refused(name, column, 0, DataType.datetime, "a number does not say since when it counts, nor what")
-    try:
-        return _to_datetime(pd.to_datetime(column, format="ISO8601"), name)
-    except (TypeError, ValueError) as error:
-        place = next((row for row, value in enumerate(column) if _is_no_date(value)), 0)
-        raise _refused(name, column, place, DataType.datetime, "it is no date in ISO 8601, as 2026-03-01") from error
-
-
-_CONVERSIONS: Mapping[Any, Callable[[pd.Series[Any], str], tuple[Any, str]]] = {
-    **{kind: _to_number(kind) for kind in _NUMBERS},
-    DataType.string: _to_string,
-    DataType.datetime: _to_datetime,
-}
-
-
-def _floats(column: pd.Series[Any], name: str, wanted: str) -> Array:
-    """Numbers, booleans and decimals as float64, missing ones as NaN."""
-    if column.dtype.kind in "biuf":
-        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    cells: Iterable[Any] = column
-    bad = next((row for row, cell in enumerate(cells) if not _is_number(cell)), None)
-    if bad is not None:
-        raise ContractError(
-            f"input column {name!r} holds {_held(column)}, and the signature asks for {wanted}: row {bad} is "
-            f"{cell_in_words(column.iloc[bad])}; store numbers in that column, {_LOG_AGAIN}"
-        )
-    return np.array([np.nan if pd.isna(cell) else float(cell) for cell in cells])
-
-
-def _beyond(column: pd.Series[Any]) -> str:
-    """Whole numbers beyond 2^53 are rounded as floating-point ones."""
-    if column.dtype.kind not in "iu":
-        return ""
-    values = column.dropna().to_numpy(dtype=np.dtype(str(column.dtype).lower()))
-    lost = values != values.astype(np.float64).astype(values.dtype)
-    return "holds whole numbers beyond 2^53, which are rounded to 53 bits" if lost.any() else ""
-
-
-def _is_number(cell: Any) -> bool:
-    if cell is None or cell is pd.NA or isinstance(cell, Decimal):
-        return True
-    return isinstance(cell, (int, float, np.number, np.bool_))
-
-
-def _is_no_date(value: Any) -> bool:
-    try:
-        pd.to_datetime([value], format="ISO8601")
-    except (TypeError, ValueError):
-        return True
-    return False
-
-
-def _refused(name: str, column: pd.Series[Any], row: int, kind: DataType, why: str) -> ContractError:
-    return ContractError(
-        f"input column {name!r} holds {_held(column)}, and the signature asks for {_WORDS[kind]}: row {row} is "
-        f"{cell_in_words(column.iloc[row])}, and {why}; store the column as the model was given it, {_LOG_AGAIN}"
+def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distribution) -> list[str]:
+    """The last half of the rows, in reverse, must have the means they have in the whole."""
+    expected = np.asarray(together.mean())[::-1][: len(apart)]
+    found = np.asarray(apart.mean())
+    scale = float(np.mean(np.asarray(together.std()))) + float(np.ptp(expected)) + 1e-12
+    difference = np.abs(found - expected).reshape(len(found), -1).max(axis=1)
+    worst = int(np.argmax(difference))
+    if difference[worst] <= 1e-3 * scale:
+        return []
+    values = f"mean {np.ravel(expected[worst])[0]:.6g} in one batch and {np.ravel(found[worst])[0]:.6g} in another"
+    if together.draws is not None:
+        return [f"row {len(together) - 1 - worst} has {values}: the samples are redrawn at every call"]
+    raise ContractError(
+        f"{model.identity.label}: row {len(together) - 1 - worst} has {values}: its prediction depends on the rest "
+        "of the batch or on chance; put the network into evaluation mode, standardise with constants from training, "
+        "fix seeds"
     )
 
 
-def _held(column: pd.Series[Any]) -> str:
-    kinds = {"O": "texts or objects", "i": "whole numbers", "u": "whole numbers", "f": "numbers", "M": "dates"}
-    kind = column.dtype.kind
-    return kinds.get(kind, str(column.dtype)) + (f" ({column.dtype})" if kind in "iufM" else "")
+def _check_targets(model: PredictiveModel, predictive: Distribution, targets: Array) -> list[str]:
+    means = np.asarray(predictive.mean())
+    if means.shape != targets.shape:
+        raise ContractError(
+            f"{model.identity.label}: predicts shape {means.shape} for targets of shape {targets.shape}; the target "
+            "and the distribution must have the same dimension"
+        )
+    if predictive.is_discrete:
+        wrong = (targets != np.round(targets)) | (targets < 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ContractError(
+                f"{model.identity.label}: family {predictive.family} is for counts, but the target of row "
+                f"{row} is {targets[row]:g}; choose a continuous family or another target column"
+            )
+    distance = np.abs(targets - means) / np.maximum(np.asarray(predictive.std()), 1e-300)
+    if float(np.median(distance)) > 100:
+        return [
+            f"the typical target is {float(np.median(distance)):.3g} predicted standard deviations from its predicted "
+            "mean: target and prediction may have different units"
+        ]
+    return []
+
+
+def _in_short(casts: Mapping[str, str]) -> list[str]:
+    """What was changed of the columns, in a line each; of those that are given in 32 bits of the most rounded one."""
+    rounded = {name: note for name, note in casts.items() if " in 32 bits" in note}
+    if len(rounded) < 2:
+        return list(casts.values())
+    largest = max(rounded.values(), key=lambda note: float(note.split()[-4]))
+    others = "1 other column is" if len(rounded) == 2 else f"{len(rounded) - 1} other columns are"
+    return [
+        f"{largest}; {others}, too, and rounded by no more",
+        *(note for name, note in casts.items() if name not in rounded),
+    ]

@@ -24,7 +24,7 @@ from distributed import Client, get_worker, worker_client
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.contract import ContractError, ContractReport, PredictionSettings
-from congruence.tasks.contract.loading import resolved_contract
+from congruence.tasks.contract.model import resolved_contract
 from congruence.tasks.dask.workers import give_back
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.settings import Shard

@@ -170,8 +170,7 @@ def _embedded(frame: pd.DataFrame, settings: EvaluatorConfig) -> Array:
 def _predict(model: Any, frame: pd.DataFrame, settings: EvaluatorConfig) -> Distribution:
     from congruence.kernels.distributions import Distribution
     from congruence.tasks.contract import read_distribution
-    from congruence.tasks.contract.loading import settings_in
-    from congruence.tasks.contract.model import PredictiveModel
+    from congruence.tasks.contract.model import PredictiveModel, settings_in
     from congruence.tasks.settings.sections import ModelVersion
 
     if isinstance(model, mlflow.pyfunc.PyFuncModel):

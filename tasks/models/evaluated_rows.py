@@ -22,8 +22,8 @@ from congruence.kernels.arrays import Array, require_weights
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractReport, check_contract
-from congruence.tasks.contract.loading import contract_digest, require_counts
-from congruence.tasks.contract.model import EXPOSURE, failure_text
+from congruence.tasks.contract.model import contract_digest, failure_text
+from congruence.tasks.contract.signature import EXPOSURE, require_counts
 from congruence.tasks.data.settings import SampleDesign, Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import InvalidRow

@@ -34,8 +34,7 @@ from mlflow.models import Model
 
 from congruence.tasks import readers
 from congruence.tasks.contract import PredictionSettings, PredictiveModel
-from congruence.tasks.contract.loading import fetch, loading_remedy
-from congruence.tasks.contract.model import failure_text
+from congruence.tasks.contract.model import failure_text, fetch
 from congruence.tasks.data.settings import StoredColumns
 from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.models import model_process
@@ -130,6 +129,8 @@ def _load(served: ServedVersion) -> PredictiveModel:
     except SettingsError:
         raise
     except Exception as error:
+        from congruence.tasks.contract.log import loading_remedy  # nothing else of how models are logged is needed here
+
         remedy = f"; {loading_remedy(error, served.version.uri)}" if served.settings.isolation == "none" else ""
         raise ContractError(f"{served.label}: loading failed: {failure_text(error)}{remedy}") from error
     logger.info("%s loaded in %.1f s", served.label, time.perf_counter() - started)

@@ -29,8 +29,8 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.recalibration.fit import FEWEST_ROWS, fit_recalibration
 from congruence.kernels.recalibration.recalibration_map import RecalibrationMap, input_features, map_arrays
 from congruence.kernels.rng import hashed_keys, keyed_uniforms
-from congruence.tasks.contract.loading import METADATA_KEY, fetch
 from congruence.tasks.contract.log import logged_model_name, without_notices
+from congruence.tasks.contract.model import METADATA_KEY, fetch
 from congruence.tasks.data.settings import Shard, SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder

@@ -12,8 +12,7 @@ from sklearn.linear_model import PoissonRegressor
 
 from congruence.kernels import NegativeBinomial, Normal, Poisson
 from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model
-from congruence.tasks.contract.loading import require_counts
-from congruence.tasks.contract.model import EXPOSURE, exposed
+from congruence.tasks.contract.signature import EXPOSURE, exposed, require_counts
 from congruence.tasks.data.split import open_split
 from congruence.tasks.models.evaluated_rows import contract_rows, try_contract
 from congruence.tasks.models.processes import ServedVersion

@@ -16,8 +16,8 @@ from logged_models import log_by_us, newest, predicted
 from mlflow.types import ColSpec, DataType, Schema
 
 from congruence.tasks.contract import ContractError, check_contract
-from congruence.tasks.contract.model import to_signature, to_tensor
 from congruence.tasks.contract.reading import output_columns
+from congruence.tasks.contract.signature import to_signature, to_tensor
 from congruence.tasks.data.split import open_split
 from congruence.tasks.settings.sections import PredictionSettings
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from encoder_inputs import of_features
 
-from congruence.tasks.contract.loading import resolved_contract
+from congruence.tasks.contract.model import resolved_contract
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models import processes
 from congruence.tasks.models.evaluated_rows import EvaluatedRows

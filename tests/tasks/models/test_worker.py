@@ -24,8 +24,7 @@ from saved_pictures import saved
 
 from congruence.kernels.distributions import Normal, Samples
 from congruence.tasks.contract import ContractError, PredictionSettings, log_predictive_model
-from congruence.tasks.contract.loading import contract_digest, resolved_contract
-from congruence.tasks.contract.model import PredictiveModel
+from congruence.tasks.contract.model import PredictiveModel, contract_digest, resolved_contract
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models import processes
@@ -273,7 +272,7 @@ def test_a_changing_number_of_samples_is_named(registry: str, split: Split, serv
 
 def test_an_mlflow_that_is_away_is_no_failure_of_the_version(version: ServedVersion) -> None:
     refused = MlflowException("no artifact at s3://key:word@bucket", RESOURCE_DOES_NOT_EXIST)
-    with patch("congruence.tasks.contract.loading.download_artifacts") as fetching:
+    with patch("congruence.tasks.contract.model.download_artifacts") as fetching:
         fetching.side_effect = ConnectionError("connection refused")
         with pytest.raises(ConnectionError):
             warm_model(version)

@@ -27,8 +27,8 @@ from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.recalibration.recalibration_map import Form
 from congruence.tasks import readers
 from congruence.tasks.contract import ContractError, PredictionSettings
-from congruence.tasks.contract.loading import fetch, loading_remedy
-from congruence.tasks.contract.model import PredictiveModel
+from congruence.tasks.contract.log import loading_remedy
+from congruence.tasks.contract.model import PredictiveModel, fetch
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.models import processes
 from congruence.tasks.models.environments import model_variables
