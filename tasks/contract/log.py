@@ -44,14 +44,8 @@ from congruence.tasks.contract.predictors import (
     QuantilePredictor,
     returns_std,
 )
-from congruence.tasks.contract.reading import (
-    as_frame,
-    describe_distribution,
-    output_columns,
-    read_distribution,
-    without_categories,
-)
-from congruence.tasks.contract.signature import exposed, exposure_in
+from congruence.tasks.contract.reading import as_frame, describe_distribution, output_columns, read_distribution
+from congruence.tasks.contract.signature import exposed, exposure_in, without_categories
 from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.readers.base import UnreadableOutputError, is_of

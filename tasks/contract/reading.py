@@ -337,13 +337,6 @@ def as_frame(arrays: Mapping[str, Array]) -> pd.DataFrame:
     return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in arrays.items()})
 
 
-def without_categories(frame: pd.DataFrame) -> pd.DataFrame:
-    """Categories as the values they stand for: MLflow's signatures know no categories."""
-    kinds = {str(name): kind for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
-    types = {name: kind.categories.dtype for name, kind in kinds.items()}
-    return frame.astype(types) if types else frame  # without any, pandas would still copy column by column
-
-
 def _from_objects(values: Array, name: str, start: int) -> Array:
     cells = []
     for row, cell in enumerate(values):

@@ -21,7 +21,7 @@ from mlflow.types.schema import Schema
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.reading import cell_in_words, without_categories
+from congruence.tasks.contract.reading import cell_in_words
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.settings.sections import RATES, families
 
@@ -52,6 +52,13 @@ def tensor_width(schema: Schema | None) -> int | None:
         return None
     shape = schema.inputs[0].shape  # type: ignore[union-attr]
     return int(shape[1]) if len(shape) == 2 and shape[1] > 0 else None
+
+
+def without_categories(frame: pd.DataFrame) -> pd.DataFrame:
+    """Categories as the values they stand for: MLflow's signatures know no categories."""
+    kinds = {str(name): kind for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
+    types = {name: kind.categories.dtype for name, kind in kinds.items()}
+    return frame.astype(types) if types else frame  # without any, pandas would still copy column by column
 
 
 def to_signature(frame: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, dict[str, str]]:

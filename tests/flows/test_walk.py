@@ -18,7 +18,7 @@ from congruence.tasks.contract import log_predictive_model
 
 ROWS = 60
 MOST = {"contract": 2, "data": 7, "encoders": 1, "mlflow": 4, "models": 3, "plots": 2, "readers": 1, "runtime": 3}
-MOST |= {"evaluate": 4, "scores": 7, "settings": 3, "solving": 1}
+MOST |= {"dask": 2, "evaluate": 4, "scores": 7, "settings": 3, "solving": 1}
 """Files of rooms of tasks that carry a table to what is logged."""
 MOST_OF_ALL = 50
 
