@@ -1,24 +1,29 @@
-"""Level and power of the tests of predictions that state a few quantiles.
+"""Level and power of the tests of predictions that state a few quantiles; shift and factor of few members.
 
     python tests/benchmarks/judged_as_stated.py [--levels 2 3 5 9 19] [--rows 200 500 2000] [--splits 200]
         [--power 40] [--congruence 0] [--truths normal] [--scored | --compared]
+    python tests/benchmarks/judged_as_stated.py --members 3 5 10 20 50 100 --rows 500 --splits 1000
 
 Targets follow known laws whose location and spread depend on the inputs. Three predictions: their own quantiles
 ("right"), the same with one of them moved until its level is wrong by a fifth of the distance to the nearer end ("one
 level"), and the same around the median with 1.25 times the spread ("spread"). ``--power`` are the splits in which the
 wrong ones are tested, too, ``--congruence`` those in which the test of congruence is run, too. ``--scored`` prints
-CRPS, CCE and SKCE in place of the tests, ``--compared`` differences of CCE. The record is judged_as_stated.md.
+CRPS, CCE and SKCE in place of the tests, ``--compared`` differences of CCE. With ``--members`` targets are normal and
+members of another normal law: how often the 95 % intervals of shift and factor hold, and what is told first. The record
+is judged_as_stated.md.
 """
 
 import itertools
 
 import numpy as np
 import scipy.stats
+from scipy.special import ndtr
 from simulations import AT, asked, head, machine, row, share
 
 from congruence.kernels import RBF, Quantiles, calibration_test, crps, prepare
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.engine.results import difference_of_influences
 
 SETTINGS = CalibrationSettings(draws=999)
@@ -138,11 +143,39 @@ def compared(name: str, n: int, splits: int) -> None:
         row(name, pair, "with it" if shares else "without", f"{z.mean():+.2f}", worse, better)
 
 
+def few_members(members: int, factor: float, shift: float, n: int, splits: int) -> None:
+    """Print how an ensemble's shift and factor are read."""
+    rng, found = np.random.default_rng([members, int(100 * factor), int(10 * shift)]), []
+    for _ in range(splits):
+        below = rng.binomial(members, ndtr(shift + factor * rng.standard_normal(n)))
+        read = group_reading((below + rng.random(n)) / (members + 1.0), members=members)
+        pairs = ((read.factor_interval, factor), (read.shift_interval, shift))
+        held = [low <= true <= high for (low, high), true in pairs]
+        found.append([read.factor, read.shift, *held, read.dominant in ("skew", "tails")])
+    columns = np.array(found).T
+    medians, shares = (f"{np.median(column):.2f}" for column in columns[:2]), (share(column) for column in columns[2:])
+    row(members, f"{factor:g}", f"{shift:g}", *medians, *shares)
+
+
 if __name__ == "__main__":
     splits = {"splits": 200, "power": 40, "congruence": 0}
     cases = {"levels": [2, 3, 5, 9, 19], "rows": [200, 500, 2000], "truths": list(TRUTHS)}
-    given = asked(__doc__, **splits, **cases, scored=False, compared=False)
+    given = asked(__doc__, **splits, **cases, scored=False, compared=False, members=[int])
     machine()
+    if given.members:
+        head(
+            "members",
+            "factor",
+            "shift",
+            "median factor",
+            "median shift",
+            "factor held",
+            "shift held",
+            "shape told first",
+        )
+        for case in itertools.product(given.members, (0.67, 1.0, 1.5, 2.0), (0.0, 0.5), given.rows):
+            few_members(*case, given.splits)
+        raise SystemExit
     if given.scored:
         too = [f"{score} lower {which}" for score in ("CCE", "CRPS") for which in ("at .8", "at 1.25")]
         head("truth", "levels", "rows", "CCE of right / expected", "SKCE rejects right", *too)
