@@ -21,7 +21,7 @@ from congruence.kernels.rng import hashed_keys
 from congruence.tasks.contract.reading import spec_distribution
 from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
 from congruence.tasks.encoders.loading import FeatureEncoder
-from congruence.tasks.readers.base import UnreadableOutputError, as_array, kinds
+from congruence.tasks.readers.base import UnreadableOutputError, as_array, is_of, kinds
 from congruence.tasks.readers.read import final, known, output_of, read_output
 
 
@@ -132,6 +132,8 @@ def named(predicted: Any, rows: int) -> dict[str, Any]:
     for name in predicted:
         if not isinstance(name, str) or not name:
             more = "; of quantiles the levels are shares: {0.05: values, ...}" if isinstance(name, (int, float)) else ""
+            if isinstance(name, float) and _is_model(predicted[name]):
+                more = f"; of quantiles give what the models predict: {{{name}: model.predict(X), ...}}"
             raise InvalidInputError(f"predicted: {name!r} is no name; give {{'name': prediction, ...}}{more}")
     return dict(predicted)
 
@@ -139,7 +141,7 @@ def named(predicted: Any, rows: int) -> dict[str, Any]:
 def _is_output(given: Mapping[Any, Any], rows: int) -> bool:
     """Whether a mapping holds the columns of one prediction, such as mean and std, rather than several predictions."""
     for value in given.values():
-        is_column = hasattr(value, "__array__") or isinstance(value, (list, tuple))
+        is_column = callable(getattr(value, "__array__", None)) or isinstance(value, (list, tuple))
         if not is_column or len(value) != rows:
             return False
     try:
@@ -154,7 +156,8 @@ def _is_model(predicted: Any) -> bool:
         raise InvalidInputError(f"predicted: {predicted.__name__} is a class; give a fitted model, an object of it")
     if isinstance(predicted, Distribution) or "RegressionDistn" in kinds(predicted):  # NGBoost's have a predict, too
         return False
-    return any(callable(getattr(predicted, name, None)) for name in ("predict", "predict_proba", "pred_dist"))
+    asked = any(callable(getattr(predicted, name, None)) for name in ("predict", "predict_proba", "pred_dist"))
+    return asked or is_of(predicted, "torch", "Module")
 
 
 def distribution_of(
@@ -226,7 +229,7 @@ def model_distribution(
 
 
 def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribution:
-    if not isinstance(predicted, (np.ndarray, pd.DataFrame, pd.Series)) and hasattr(predicted, "to_pandas"):
+    if callable(getattr(predicted, "to_pandas", None)):  # NGBoost's laws have every attribute, as None
         predicted = predicted.to_pandas()  # of Arrow and Polars
     if isinstance(predicted, tuple if rows == 2 else (tuple, list)) and len(predicted) == 2:
         return _pair(predicted, rows)

@@ -201,7 +201,8 @@ def as_array(value: Any) -> Array:
 def on_host(value: Any) -> Any:
     """Returns a tensor in host memory, without its gradient and in a type that NumPy has; others as they are."""
     for step in ("detach", "cpu"):
-        value = getattr(value, step)() if hasattr(value, step) else value
+        take = getattr(value, step, None)
+        value = take() if callable(take) else value
     return value.float() if str(getattr(value, "dtype", "")) == "torch.bfloat16" else value
 
 

@@ -355,6 +355,28 @@ def test_what_holds_rows_is_read_whatever_holds_them() -> None:
     assert rows_of(Given(frame, "y", inputs=frame.columns[:2])).split.settings.input_columns == ["a", "b"]
 
 
+class Net(torch.nn.Module):
+    """Of a and b to a standard normal law around a."""
+
+    def forward(self, x: torch.Tensor) -> torch.distributions.Normal:
+        return torch.distributions.Normal(x[:, 0], torch.ones(len(x)))
+
+
+def test_a_torch_module_is_a_model_and_a_law_of_ngboost_a_prediction() -> None:
+    """The module was refused; a law that has every attribute, as None, ended with a TypeError."""
+    from ngboost.distns import LogNormal
+
+    frame = table(120)
+    module, plain = (
+        congruence.evaluate(frame[["a", "b"]], frame["y"], each, **FEW) for each in (Net(), (frame["a"], 1.0))
+    )
+    assert module.metrics["crps_mean"].value == pytest.approx(plain.metrics["crps_mean"].value, rel=1e-6)
+    law, y = LogNormal(np.stack([frame["a"], np.full(120, -0.5)])), np.exp(frame["y"])
+    found = congruence.evaluate(frame[["a", "b"]], y, {"one": law}, **FEW)["one"]
+    stated = stats.lognorm(s=np.exp(-0.5), scale=np.exp(frame["a"]))
+    assert found.metrics["nll_mean"].value == pytest.approx(-stated.logpdf(y).mean(), rel=1e-6)
+
+
 def test_masked_targets_are_missing_ones() -> None:
     frame = table(120)
     y = np.ma.masked_array(frame["y"], mask=frame.index == 7)
@@ -452,6 +474,7 @@ REFUSED = [
     ({"predicted": three, "levels": lambda f: [5, 50, 95]}, SHARES),
     ({"predicted": lambda f: dict(zip((5, 50, 95), three(f).T, strict=True))},
      r"5 is no name; .*; of quantiles the levels are shares: \{0.05:"),
+    ({"predicted": lambda f: {0.1: Net(), 0.9: Net()}}, r"0.1 is no name; .*give what the models predict: \{0.1: "),
     ({"predicted": lambda f: pd.DataFrame(three(f), columns=["ridge", "forest", "boosting"])},
      r"give levels=.* are quantiles, predicted.to_numpy\(\) where they are draws; or a distribution"),
     ({"predicted": lambda f: f[["a", "weight"]].to_numpy()}, r"\(240, 2\): give \(array\[:, 0\], .*mean and std"),
