@@ -176,6 +176,9 @@ def _entry(model: ModelFacts, given: Sequence[str]) -> tuple[str, str | dict[str
         entry["predictions"] = {"family": "normal", "columns": {"loc": "mu", "scale": "sigma"}}
         gives = f"; it gives {', '.join(model.outputs)}" if model.outputs else ""
         said = f"check: how it is read is a guess{gives}"
+        if model.outputs and not {"mu", "sigma"} <= set(model.outputs):  # the guess would fail, for a lesser reason
+            said = f"say how it is read, by predictions{gives}; `congruence validate` names the ways"
+            del entry["predictions"]
     if not model.has_signature and model.inputs and set(model.inputs) != set(given):
         entry["model_inputs"] = list(model.inputs)
     return said, entry if len(entry) > 1 else model.uri

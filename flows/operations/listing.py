@@ -122,7 +122,7 @@ def over_time_address(model: str, settings: TrackingSettings) -> str:
 
     found = over_time_run(model_name(model), settings)
     if found is None:
-        raise TrackingError(f"{model_name(model)}: no look at it is logged; `congruence watch` makes them")
+        raise TrackingError(f"{model_name(model)}: no look at it is logged; `congruence watch` makes them, by date")
     return _page(*found, OVER_TIME_FILE, settings)
 
 

@@ -181,12 +181,7 @@ def _predict(model: Any, frame: pd.DataFrame, settings: EvaluatorConfig) -> Dist
     output = frame if model is None else model.predict(frame)
     if isinstance(output, Distribution):
         return output
-    if settings.predictions is None:
-        raise InvalidInputError(
-            "evaluator_config.predictions: missing; say how to read the predictions, for example "
-            "{'family': 'normal', 'columns': {'loc': 'mu', 'scale': 'sigma'}}"
-        )
-    return read_distribution(output, settings.predictions, len(frame))
+    return read_distribution(output, settings.predictions or PredictionSettings(), len(frame))
 
 
 def _logged(scores: pd.DataFrame, page: str, run_id: str) -> ParquetEvaluationArtifact:

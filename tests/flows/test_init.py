@@ -207,6 +207,9 @@ def test_several_models_are_asked_for_a_row_each_and_written_as_entries(tmp_path
         def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
             return pd.DataFrame({"mean": model_input["floors"], "std": 1.0})
 
+    given = ModelFacts("m", outputs=("lower", "upper"))
+    shown = evaluation_text("rows.csv", columns_roles(pa.Table.from_pandas(data), "y"), given, given)
+    assert "- m    # say how it is read, by predictions; it gives lower, upper; `congruence validate` names" in shown
     for name, model in (("formula", Formula()), ("guessed", Guessed()), ("lacking", Lacking())):
         mlflow.pyfunc.log_model(name=name, python_model=model, registered_model_name=name, pip_requirements=["numpy"])
     log_predictive_model(lambda rows: Normal(rows["area"], 1.0), name="own", input_example=data[["area"]].head(),

@@ -100,6 +100,10 @@ def test_functions_and_tables_of_predictions_are_evaluated_too(data: pd.DataFram
     result = evaluate(predicted, predictions=LOC_SCALE)
     assert_expected(result.metrics, data, predict(data))
     assert mlflow.get_run(result.run_id).data.metrics["cce_mean"] == result.metrics["cce_mean"]
+    by_name = evaluate(data, lambda table: pd.DataFrame({"mean": predict(table).loc, "std": 1.0}))
+    columns = evaluate(data.assign(mu=predict(data).loc, sigma=1.0))
+    for found in (by_name, columns):  # as what a registered model returns
+        assert found.metrics["crps_mean"] == result.metrics["crps_mean"]
 
 
 def test_images_go_through_an_encoder() -> None:
@@ -128,7 +132,6 @@ def test_images_go_through_an_encoder() -> None:
         ({"inputs": ["u"]}, "evaluator_config: inputs: there is no such key; did you mean 'input'?"),
         ({"protocol": {"bas": "exact"}}, "evaluator_config: protocol.bas: there is no such key; did you mean 'base'?"),
         ({"embeddings": np.ones((3, 2))}, "3 rows for a table of 80"),
-        ({"predictions": None}, "evaluator_config.predictions: missing"),
         ({"predictions": {"family": "normal"}}, "'loc' for parameter 'loc' is missing"),
     ],
 )
