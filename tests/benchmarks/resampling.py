@@ -4,9 +4,10 @@
 
 Prints the tables of resampling.md: coverage of 95 % intervals of the expected calibration error and of mean scores, and
 the level of the paired comparison where two models have the same score; all, or some ``--parts``: calibration error,
-mean scores, weights, groups, pairs.
+mean scores, weights, groups, replicates, pairs.
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,27 @@ def grouped_intervals(repetitions: int) -> None:
                 row(count, name, effect, found[:, 0].mean(), kept, found[:, 1].mean())
 
 
+def replicated_intervals(repetitions: int) -> None:
+    """Coverage of expected scores over all inputs, where each input that was drawn has several rows."""
+    head("inputs", "rows of each", "spread", "score", "covered as rows", "with each input a group")
+    for (inputs, copies), slope in itertools.product(((150, 2), (60, 5), (20, 15)), (0.0, 0.5)):
+        truth = {"nll": 0.5 * np.log(2.0 * np.pi) + 0.5, "crps": np.exp(slope**2 / 2.0) / np.sqrt(np.pi)}
+        held = {(name, grouped): 0 for name in truth for grouped in (False, True)}
+        labels, zeros = np.repeat(np.arange(inputs), copies), np.zeros(inputs * copies)
+        for i in range(repetitions):
+            rng = np.random.default_rng([7, i])
+            law = Normal(zeros, np.exp(slope * rng.standard_normal(inputs))[labels])
+            y = law.scale * rng.standard_normal(len(labels))
+            scores = {"nll": -law.log_prob(y), "crps": law.crps(y)}
+            for grouped in (False, True):
+                estimates = ScoreStatistics.of(scores, keys=labels if grouped else None).estimates()
+                for name, value in truth.items():
+                    held[name, grouped] += estimates[name].low <= value <= estimates[name].high
+        for name in truth:
+            spread = "exp(x / 2)" if slope else "1"
+            row(inputs, copies, spread, name, *(held[name, grouped] / repetitions for grouped in (False, True)))
+
+
 def equal_spread(error: object, spread: float) -> float:
     """The spread above 1 at which ``error`` is what it is at ``spread``."""
     return float(brentq(lambda other: error(other) - error(spread), 1.0, 10.0))
@@ -203,6 +225,7 @@ if __name__ == "__main__":
         "mean scores": mean_score_intervals,
         "weights": weighted_intervals,
         "groups": grouped_intervals,
+        "replicates": replicated_intervals,
         "pairs": paired_levels,
     }
     given = asked(__doc__, repetitions=1000, parts=list(parts))
