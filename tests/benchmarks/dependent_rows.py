@@ -4,8 +4,9 @@
 
 Targets have the stated law at every input and depend on each other by a Gaussian copula: a stationary AR(1) series in
 time, or an effect that the rows of a group share. Inputs are slow (smooth in time, one a group) or fast (independent).
-``--only`` takes part of a row's name: "AR(1) 0.5", "groups of 5 ". Power is of the first ``--powered``
-splits. The kept record is dependent_rows.md.
+Further cases: hours that depend on those of the day before, groups of very unequal size, groups that share what
+happens at one time. ``--only`` takes part of a row's name: "AR(1) 0.5", "groups of 5 ". Power is of the first
+``--powered`` splits. The kept record is dependent_rows.md.
 """
 
 import time as clock
@@ -40,13 +41,17 @@ from congruence.tasks.settings.sections import ModelVersion
 
 SETTINGS = CalibrationSettings(draws=199, directions=50, own_directions=10)
 MEMBERS = 20
+HOURS = 24
+UNEQUAL = np.array([90, 60, 40, 30, 20, 15, 12, 10, 8, 6, 5, 4])  # rows of groups, of 300
 
 
 @dataclass(frozen=True)
 class Case:
     """How rows depend on each other: AR(1) of ``rho`` in time, or groups of ``size`` with correlation ``rho``.
 
-    Of a series ``part`` of the variance is correlated, and the rest noise of each row's own.
+    Of a series ``part`` of the variance is correlated, and the rest noise of each row's own; with ``days`` an hour
+    depends on that of the day before. With a ``size`` of 0 and ``unequal`` there are twelve groups of 4 to 90 rows of
+    300. Rows at one place of their groups, which are then named as times, share ``together`` of the variance.
     """
 
     n: int
@@ -54,30 +59,48 @@ class Case:
     slow: bool
     size: int = 0
     part: float = 1.0
+    days: bool = False
+    unequal: bool = False
+    together: float = 0.0
 
     def __str__(self) -> str:
-        kind = f"AR(1) {self.rho:g}" if not self.size else f"groups of {self.size}"
+        kind = f"groups of {self.size}" if self.size else "unequal groups" if self.unequal else f"AR(1) {self.rho:g}"
+        kind += " from day to day" if self.days else ""
         kind += f" in {self.part:g}" if self.part < 1.0 else ""
-        inputs = ("shared" if self.slow else "own") if self.size else ("slow" if self.slow else "fast")
+        kind += f", {self.together:g} by time" if self.together else ""
+        inputs = ("slow" if self.slow else "fast") if self.labels is None else ("shared" if self.slow else "own")
         return f"{kind} | {self.n:,} | {inputs}"
 
     def z(self, rng: np.random.Generator) -> np.ndarray:
         """Standard normal at every row."""
-        noise = rng.standard_normal(self.n)
-        if not self.size:
+        noise, labels = rng.standard_normal(self.n), self.labels
+        if self.days:
+            one = Case(self.n // HOURS + 1, self.rho, True)
+            series = np.column_stack([one.z(rng) for _ in range(HOURS)]).ravel()[: self.n]
+            return np.sqrt(self.part) * series + np.sqrt(1.0 - self.part) * noise
+        if labels is None:
             noise[1:] *= np.sqrt(1.0 - self.rho**2)
             series = np.asarray(lfilter([1.0], [1.0, -self.rho], noise))
             if self.part == 1.0:
                 return series
             return np.sqrt(self.part) * series + np.sqrt(1.0 - self.part) * rng.standard_normal(self.n)
-        shared = np.repeat(rng.standard_normal(self.n // self.size), self.size)
-        return np.sqrt(self.rho) * shared + np.sqrt(1.0 - self.rho) * noise
+        shared = np.sqrt(self.rho) * rng.standard_normal(labels[-1] + 1)[labels]
+        if self.together:
+            shared += np.sqrt(self.together) * rng.standard_normal(self.size)[np.arange(self.n) % self.size]
+        return np.asarray(shared + np.sqrt(1.0 - self.rho - self.together) * noise)
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The group of each row; None of a series."""
+        if self.unequal:
+            return np.repeat(np.arange(len(UNEQUAL)), UNEQUAL * self.n // 300)
+        return np.arange(self.n) // self.size if self.size else None
 
     def inputs(self) -> np.ndarray:
         """(n, 3)."""
         rng = np.random.default_rng(3)
-        if self.slow and self.size:
-            return np.repeat(rng.standard_normal((self.n // self.size, 3)), self.size, axis=0)
+        if self.slow and self.labels is not None:
+            return rng.standard_normal((self.labels[-1] + 1, 3))[self.labels]
         if self.slow:
             t = np.arange(self.n) / self.n
             return np.column_stack([np.sin(6.0 * t), np.cos(4.0 * t), t])
@@ -86,7 +109,8 @@ class Case:
     @property
     def named(self) -> dict[str, np.ndarray]:
         """The column that says so."""
-        return {"groups": np.arange(self.n) // self.size} if self.size else {"time": np.arange(self.n)}
+        times = {"time": np.arange(self.n) % self.size} if self.together else {}
+        return {"time": np.arange(self.n)} if self.labels is None else {"groups": self.labels, **times}
 
     @property
     def dependence(self) -> RowDependence:
@@ -98,6 +122,9 @@ def cases(sizes: list[int]) -> Iterator[Case]:
     for rho, part in ((0.5, 1.0), (0.9, 1.0), (0.9, 0.3)):
         yield from (Case(n, rho, slow, part=part) for n in sizes for slow in (True, False))
     yield from (Case(n, 0.5, slow, size) for size in (5, 50) for n in sizes for slow in (True, False) if n >= 10 * size)
+    yield from (Case(n, rho, False, part=0.5, days=True) for rho in (0.5, 0.8) for n in sizes)
+    yield from (Case(n, 0.5, slow, unequal=True) for n in sizes for slow in (True, False) if n % 300 == 0)
+    yield from (Case(n, 0.2, False, 15, together=share) for share in (0.0, 0.2) for n in sizes if n % 15 == 0)
 
 
 def spread(x: np.ndarray) -> np.ndarray:
@@ -297,7 +324,7 @@ def gate(case: Case, splits: int, powered: int) -> str:
 
 def _compared(case: Case, y: np.ndarray, law: Normal, result: CongruenceResult) -> ComparedVersion:
     influence, points = result.uncertainty.influence, point_scores(law, y)
-    column = {"row_group" if case.size else "row_time": next(iter(case.named.values()))}
+    column = {"row_time" if case.labels is None else "row_group": next(iter(case.named.values()))}
     keys, valid = np.arange(case.n).astype(str), np.ones(case.n, dtype=bool)
     scores = pd.DataFrame(
         {"key": keys, "valid": valid, "pit": pit_values(y, law), "cce": result.values, **points, **column}
