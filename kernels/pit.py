@@ -58,6 +58,21 @@ def cell_step(y: Array, predictive: Distribution, n: int | None = None) -> float
     return step if coarse or root * float(np.max(np.abs(moved.mean(axis=0)))) > _MOVED else None
 
 
+def cell_steps(y: Array, predictive: Distribution, n: int | None = None) -> tuple[float | None, ...] | None:
+    """``cell_step`` of each of the targets of a row, y (s,) or (s, q); None where all are judged as they are.
+
+    Of vectors those are whose marginals have no closed form.
+    """
+    columns = [(values, predictive.marginal(k)) for k, values in enumerate(y.reshape(len(y), -1).T)]
+    steps = tuple(None if law is None else cell_step(values, law, n) for values, law in columns)
+    return steps if any(steps) else None
+
+
+def rounded_draws(draws: Array, y: Array, step: float) -> Array:
+    """Draws (n, l) rounded to a ``step`` as the targets y (n,) beside them are: any of them could be the target."""
+    return np.asarray(y[:, None] + step * np.rint((draws - y[:, None]) / step))
+
+
 def pit_ranges(y: Array, predictive: Distribution, step: float | None = None) -> tuple[Array, Array]:
     """Over which the PIT of targets y (n,) is uniform if the model is the truth; see ``Distribution.pit_range``.
 

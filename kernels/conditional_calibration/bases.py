@@ -26,6 +26,7 @@ from congruence.kernels.engine.spectrum import choose_landmarks, directions_of_s
 from congruence.kernels.engine.system import MIN_FILTER, TileMaker, TilePoints, protocol_inputs, tile_slices
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel
+from congruence.kernels.pit import rounded_draws
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import matched_targets
@@ -269,11 +270,12 @@ OWN = "own quantiles"
 _ROWS = 8192
 
 
-def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> Array:
+def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float], step: float | None = None) -> Array:
     """What a version says of every row, for its own basis: quantiles at ``levels``, (n, q).
 
     Of draws (``Samples``) those of the target and the l draws together. Given the draws alone, the place of the target
-    among them is not uniform under the truth (wide draws leave it in their middle); given all l + 1 values it is.
+    among them is not uniform under the truth (wide draws leave it in their middle); given all l + 1 values it is. So
+    they are rounded to a ``step`` where targets are.
     """
     if not levels:
         return np.empty((len(predictive), 0))
@@ -281,6 +283,8 @@ def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> 
     if predictive.draws is None:
         return np.asarray(predictive.predictive_quantile(wanted), dtype=np.float64)
     targets = matched_targets(predictive, y)
+    if step is not None:
+        predictive = Samples(rounded_draws(predictive.draws, targets, step))
     pooled = (predictive[rows].pooled(targets[rows]) for rows in row_slices(len(targets), _ROWS))
     return np.concatenate([Samples(part).predictive_quantile(wanted) for part in pooled if part is not None])
 

@@ -27,7 +27,7 @@ from congruence.kernels.conditional_calibration.bases import (
 from congruence.kernels.conditional_calibration.counts import JumpScores, is_by_jumps, table_width
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import LEVELS, PREFIX, LocalReading, ScoreSmoothing
-from congruence.kernels.conditional_calibration.null import CalibrationSettings, draw_blocks, projected_draws
+from congruence.kernels.conditional_calibration.null import draw_blocks, projected_draws
 from congruence.kernels.conditional_calibration.regions import RegionCenters
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
@@ -65,10 +65,11 @@ class Version:
 
     @classmethod
     def of(cls, bases: Bases, name: str, found: BlockSums, dependent: DependentBlocks | None, seed: int) -> Version:
-        """Returns it from what ``quantiles_pass`` found of the version; its own basis has no directions yet."""
-        own = own_basis(found.rows("quantiles"), bases.settings, dtype=bases.dtype, seed=bases.seed)
-        predictive = found.rows("predictions")
-        step = cell_step(found.rows("targets"), predictive, bases.n)
+        """Returns it from what ``predictions_pass`` found of the version; its own basis has no directions yet."""
+        targets, predictive = found.rows("targets"), found.rows("predictions")
+        step = cell_step(targets, predictive, bases.n)
+        quantiles = own_quantiles(targets, predictive, bases.settings.levels, step)
+        own = own_basis(quantiles, bases.settings, dtype=bases.dtype, seed=bases.seed)
         joined = None if dependent is None else dependent.joined(MOST_BLOCKS)
         return cls(name, own, is_by_jumps(predictive, found.largest["width"], step), step, joined, seed)
 
@@ -76,7 +77,7 @@ class Version:
         """Returns the columns of its own basis at the rows of a block, if it has one; NaN where a quantile is none."""
         if self.own is None:
             return None
-        quantiles = own_quantiles(rows.targets(), predictive, bases.settings.levels)
+        quantiles = own_quantiles(rows.targets(), predictive, bases.settings.levels, self.step)
         finite = np.where(np.isfinite(quantiles), quantiles, np.nan)
         return KernelColumns(finite.astype(self.own.landmarks.dtype), [self.own])
 
@@ -89,8 +90,8 @@ class Version:
         return None if self.dependent is None else self.dependent.at(slice(rows.first + at.start, rows.first + at.stop))
 
 
-def quantiles_pass(rows: BlockRows, settings: CalibrationSettings, versions: Sequence[str], positions: Array) -> Pass:
-    """Returns targets and what versions say of the sampled rows, and how wide the widest of their distributions is."""
+def predictions_pass(rows: BlockRows, versions: Sequence[str], positions: Array) -> Pass:
+    """Returns targets and predictions of the sampled rows, and how wide the widest of all distributions is."""
     targets, found = rows.targets(), {name: BlockSums() for name in versions}
     chosen = chosen_in(positions, rows.first, len(targets))
     for name, sums in found.items():
@@ -99,7 +100,6 @@ def quantiles_pass(rows: BlockRows, settings: CalibrationSettings, versions: Seq
         if len(chosen):
             sums.keep("targets", targets[chosen].astype(np.float64))
             sums.keep("predictions", predictive[chosen])
-            sums.keep("quantiles", own_quantiles(targets[chosen], predictive[chosen], settings.levels))
     return found
 
 

@@ -20,7 +20,7 @@ from congruence.kernels.arrays import Array, mean_one, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import Bases, bases_pass, sample_positions
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
-from congruence.kernels.conditional_calibration.passes import Version, quantiles_pass, reading_pass, scores_pass
+from congruence.kernels.conditional_calibration.passes import Version, predictions_pass, reading_pass, scores_pass
 from congruence.kernels.conditional_calibration.regions import RegionCenters, number_of_regions
 from congruence.kernels.conditional_calibration.score_test import (
     ScoredVersion,
@@ -116,7 +116,7 @@ class PreparedCalibration:
         """
         bases, blocks = self.bases, dependent or {}
         positions, seed = sample_positions(bases.n, bases.seed), bases.seed if seed is None else seed
-        found = run("calibration quantiles", quantiles_pass, bases.settings, list(versions), positions)
+        found = run("calibration predictions", predictions_pass, list(versions), positions)
         given = [Version.of(bases, name, found[name], blocks.get(name), seed) for name in versions]
         sums: Pass = {}
         alone = [[version] for version in given if version.dependent is not None]  # sums by block are large

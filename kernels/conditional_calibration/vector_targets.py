@@ -31,9 +31,10 @@ from congruence.kernels.conditional_calibration.null import CalibrationSettings,
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.engine.null import MAX_DIRECTIONS, exchangeable_targets, features_of_split
+from congruence.kernels.engine.targets import in_cells
 from congruence.kernels.kernel_functions import RBF
-from congruence.kernels.pit import cell_step
-from congruence.kernels.rng import row_uniforms, stream
+from congruence.kernels.pit import cell_steps
+from congruence.kernels.rng import stream
 from congruence.kernels.scores import matched_targets
 from congruence.kernels.threads import map_on_threads
 
@@ -102,7 +103,8 @@ def vector_test(
     Raises:
         InvalidInputError: y does not fit the predictions.
     """
-    targets = _placed(matched_targets(predictive, y), predictive, seed)
+    y = matched_targets(predictive, y)
+    targets, predictive = in_cells(y, predictive, np.arange(len(y)), seed, cell_steps(y, predictive))
     z, law, said = whitened_targets(targets, predictive, seed=seed)
     spread = np.std(said, axis=0)
     said = (said - np.mean(said, axis=0)) / np.where(spread > 0, spread, 1.0)
@@ -114,21 +116,6 @@ def vector_test(
     count = None if blocks is None else blocks.count
     observed, null = np.split(evidence, [1], axis=2)
     return outcome_of_evidence(names, observed, null, effects={}, means={}, blocks=count, orders=tuple(SCALES))
-
-
-def _placed(y: Array, predictive: Distribution, seed: int) -> Array:
-    """Targets y (n, q); those that are rounded as coarsely as they vary at random places in their cells.
-
-    Exact where the targets of a row are predicted as independent, as those are whose marginals have a closed form.
-    """
-    placed = np.array(y, dtype=np.float64)
-    for column in range(y.shape[1]):
-        law = predictive.marginal(column)
-        step = None if law is None else cell_step(placed[:, column], law)
-        if law is not None and step is not None:
-            shares = row_uniforms(np.arange(len(y)), 1, seed, f"places of target {column} in its cells")[:, 0]
-            placed[:, column] = law.placed(placed[:, column], shares, step)
-    return placed
 
 
 def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> Directions | None:

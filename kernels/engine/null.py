@@ -33,11 +33,10 @@ from congruence.kernels.engine.blocks import BlockSums, evenly_spaced
 from congruence.kernels.engine.congruence_test import ENTRY_BITS, POOL_BITS, SimulatedSplits, band_of
 from congruence.kernels.engine.results import CongruenceUncertainty, ExpectedCongruence
 from congruence.kernels.engine.spectrum import SpectralSmoother
-from congruence.kernels.engine.targets import output_features, placed_targets
+from congruence.kernels.engine.targets import in_cells, output_features
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.finite_features import FeatureMap
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.pit import cell_step
 from congruence.kernels.rng import row_choices, row_codes, row_uniforms, stream, sums_by_code, walsh_hadamard
 
 MANY_ROWS = 10_000  # of a split, beyond which the test smooths in fewer directions
@@ -210,7 +209,7 @@ class SimulatedVersion:
         directions: leading ones of U that the test smooths in.
         seed: of signs and draws.
         blocks: of all rows of the split, where they depend on each other.
-        step: of the cells in which targets are judged, see ``pit.cell_step``.
+        steps: of the cells in which targets are judged, see ``pit.cell_steps``.
     """
 
     expected: NullFeatures | None = field(repr=False)
@@ -219,7 +218,7 @@ class SimulatedVersion:
     directions: int
     seed: int
     blocks: DependentBlocks | None = field(default=None, repr=False)
-    step: float | None = None
+    steps: tuple[float | None, ...] | None = None
 
     @property
     def splits(self) -> SimulatedSplits:
@@ -248,7 +247,7 @@ class SimulatedVersion:
             positions: of the rows in the split.
             roots: of their weights in the reference, where they count unequally.
         """
-        targets = placed_targets(targets, predictive, positions, self.seed, self.step)
+        targets, predictive = in_cells(targets, predictive, positions, self.seed, self.steps)
         weights = np.float32(1.0) if roots is None else roots.astype(np.float32)[:, None, None]
         leading, splits = np.ascontiguousarray(vectors[:, : self.directions]), self.splits
         if self.blocks is not None:
@@ -292,9 +291,11 @@ def coefficients_of_split(
     seed: int,
     blocks: DependentBlocks | None = None,
 ) -> Array:
-    """Returns what the smoother keeps of the observed split and of each simulated one, where all rows are here."""
-    step = cell_step(y, predictive)
-    version = SimulatedVersion(None, features, draws, len(smoother.filters), seed, blocks, step)
+    """Returns what the smoother keeps of the observed split and of each simulated one, where all rows are here.
+
+    Targets and predictions are those that are judged, see ``in_cells``.
+    """
+    version = SimulatedVersion(None, features, draws, len(smoother.filters), seed, blocks)
     found, n = BlockSums(), len(y)
     for start in range(0, n, ROWS):
         rows = slice(start, min(start + ROWS, n))

@@ -32,15 +32,15 @@ from congruence.kernels.engine.targets import (
     TAILS,
     TargetErrors,
     features_of_errors,
+    in_cells,
     output_features,
-    placed_targets,
     require_share,
     target_errors,
 )
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.finite_features import FeatureMap
 from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, Sum, require_kernel
-from congruence.kernels.pit import cell_step
+from congruence.kernels.pit import cell_steps
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import row_signs
 
@@ -70,7 +70,7 @@ class PlannedVersion:
         simulated: what is drawn for the version; None where neither its test nor its band is asked for.
         samples: draws a row that stand for the version's distribution; None for exact kernel means.
         repeat: number of the repeat of such draws.
-        step: of the cells in which its targets are judged, see ``pit.cell_step``.
+        steps: of the cells in which its targets are judged, see ``pit.cell_steps``.
         first: errors of a first block that is one tile, which passes of this process do not make again.
     """
 
@@ -84,7 +84,7 @@ class PlannedVersion:
     simulated: SimulatedVersion | None = None
     samples: int | None = None
     repeat: int = 0
-    step: float | None = None
+    steps: tuple[float | None, ...] | None = None
     first: list[TargetErrors] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -119,11 +119,11 @@ class PlannedVersion:
     ) -> TargetErrors:
         """Returns Delta and v of the rows at some positions, of the version's distributions or draws of them.
 
-        By the features that are fixed for all; see ``placed_targets`` and ``target_errors``. ``roots``: of their
+        By the features that are fixed for all; see ``in_cells`` and ``target_errors``. ``roots``: of their
         weights in the reference.
         """
+        targets, predictive = in_cells(targets, predictive, positions, self.seed, self.steps)
         given = self.drawn(predictive, positions)
-        targets = placed_targets(targets, predictive, positions, self.seed, self.step)
         return target_errors(targets, given, self.kernel, features=self.features, measured=measured).weighted(roots)
 
 
@@ -347,18 +347,18 @@ class SeenSplit:
             BudgetError: k_Y needs too many features on the range of the targets.
             MissingTailError: look for ``ALL_TAILS``.
         """
-        kernel, version, y = self.output_kernel(system), self._version(name), self._pilot_targets
-        features = self._features(kernel, version)
+        kernel, version = self.output_kernel(system), self._version(name)
+        steps = cell_steps(self._pilot_targets, version.pilot, self.n)
+        y, pilot = self._pilot_rows(version, seed, steps)
+        features = self._features(kernel, version, y, pilot)
         if y.ndim == 2 and features.is_sampled:
-            error = target_errors(y, version.pilot, kernel, features=features)
+            error = target_errors(y, pilot, kernel, features=features)
             assert error.missed is not None
             missed = float(np.sum(error.missed.rows))
             require_share(missed, missed + float(np.sum(error.delta**2)), self.n, features.rank)
-        is_tied = y.ndim == 1 and len(np.unique(y)) < len(y)  # others are not rounded
-        step = cell_step(y, version.pilot, self.n) if is_tied else None
         simulated, draws_band = None, ask.band and blocks is None  # of blocks, the band is that of their residuals
         if ask.tested or draws_band:
-            given = version, {} if y.ndim == 2 else {kernel: features}
+            given = version, y, pilot, {} if y.ndim == 2 else {kernel: features}
             simulated = SimulatedVersion(
                 self._null_features(kernel, *given) if draws_band else None,
                 self._null_features(self.protocol.output_kernel, *given) if ask.tested else None,
@@ -366,19 +366,20 @@ class SeenSplit:
                 tested_directions(system.inputs.filters, self.n),
                 seed,
                 blocks,
-                step,
+                steps,
             )
         is_uncertain = ask.uncertainty or (ask.band and not draws_band)
         is_probed = is_uncertain or not knows_floor
         draws = is_uncertain, is_probed, simulated
-        return PlannedVersion(name, kernel, features, seed, blocks, *draws, step=step)
+        return PlannedVersion(name, kernel, features, seed, blocks, *draws, steps=steps)
 
     def repeated(self, plan: PlannedVersion, samples: int, repeat: int) -> PlannedVersion:
         """Returns the plan of a repeat in which so many draws a row stand for the version's distribution."""
-        plan, y = replace(plan, samples=samples, repeat=repeat), self._pilot_targets
+        plan = replace(plan, samples=samples, repeat=repeat)
+        y, pilot = self._pilot_rows(self._version(plan.name), plan.seed, plan.steps)
         if y.ndim == 1 or len(y) < self.n:
             return plan
-        drawn = plan.drawn(self._version(plan.name).pilot, np.arange(self.n))
+        drawn = plan.drawn(pilot, np.arange(self.n))
         return replace(plan, features=features_of_errors(plan.kernel, y, drawn))
 
     @property
@@ -388,21 +389,29 @@ class SeenSplit:
     def _version(self, name: str) -> SeenVersion:
         return SeenVersion(self.found[f"version {name}"])
 
-    def _features(self, kernel: Kernel, version: SeenVersion) -> FeatureMap:
-        y = self._pilot_targets
+    def _pilot_rows(
+        self, version: SeenVersion, seed: int, steps: Sequence[float | None] | None
+    ) -> tuple[Array, Distribution]:
+        return in_cells(self._pilot_targets, version.pilot, evenly_spaced(self.n, PILOT_ROWS), seed, steps)
+
+    def _features(self, kernel: Kernel, version: SeenVersion, y: Array, pilot: Distribution) -> FeatureMap:
         if y.ndim == 1:
             reach: Any = version  # of scalars, tails say all that is asked
             return output_features(kernel, np.concatenate([y, self.ends]), reach)
-        return (features_of_errors if len(y) == self.n else output_features)(kernel, y, version.pilot)
+        return (features_of_errors if len(y) == self.n else output_features)(kernel, y, pilot)
 
     def _null_features(
-        self, kernel: Kernel | None, version: SeenVersion, known: dict[Kernel, FeatureMap]
+        self,
+        kernel: Kernel | None,
+        version: SeenVersion,
+        y: Array,
+        pilot: Distribution,
+        known: dict[Kernel, FeatureMap],
     ) -> NullFeatures:
         """Returns psi of simulated targets, by ``kernel`` or the version's own at the protocol's scale."""
-        y, pilot = self._pilot_targets, version.pilot
 
         def drawn(own: Kernel) -> FeatureMap:
-            return drawn_features(own, y, pilot) if y.ndim == 2 else self._features(own, version)
+            return drawn_features(own, y, pilot) if y.ndim == 2 else self._features(own, version, y, pilot)
 
         try:
             stated = version.stated_kernel(self.n, self.protocol.output_scale)

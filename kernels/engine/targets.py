@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets, row_slices, waves
-from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import mass_outside, require_dimension, target_range
 from congruence.kernels.error_features import ErrorFeatures, error_features
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -35,6 +35,7 @@ from congruence.kernels.finite_features import (
     vector_features,
 )
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial, Sum
+from congruence.kernels.pit import rounded_draws
 from congruence.kernels.rng import row_uniforms
 from congruence.kernels.threads import map_on_threads
 
@@ -310,17 +311,30 @@ def features_of_errors(kernel: Kernel, y: Array, predictive: Distribution) -> Fe
     return output_features(kernel, y, predictive) if exact is None else exact
 
 
-def placed_targets(y: Array, predictive: Distribution, positions: Array, seed: int, step: float | None = None) -> Array:
-    """Targets y (n,) of the rows ``positions`` of a split, those of stated cells at random places in their cells.
+def in_cells(
+    y: Array, predictive: Distribution, positions: Array, seed: int, steps: Sequence[float | None] | None = None
+) -> tuple[Array, Distribution]:
+    """Targets y (n,) or (n, q) of the rows ``positions`` of a split and their distributions, as they are judged.
 
-    So are those that are rounded to a ``step`` (``pit.cell_step``).
+    Targets of stated cells lie at random places in their cells. So do those that are rounded to ``steps``
+    (``pit.cell_steps``); draws are rounded as they are, and stay exchangeable with them. Vectors are placed by their
+    marginals: exact, as targets whose marginals have a closed form are predicted as independent.
 
     A prediction that states quantiles or bins is right where the probabilities of its cells are, and is measured by
     these: between and beyond quantiles targets may lie otherwise than we interpolate, see ``Distribution.placed``.
     """
-    if predictive.stated != "cells" and step is None:
-        return y
-    return predictive.placed(y, row_uniforms(positions, 1, seed, "places of targets in their cells")[:, 0], step)
+    if predictive.stated != "cells" and steps is None:
+        return y, predictive
+    targets = np.array(y, dtype=np.float64).reshape(len(y), -1)
+    draws = None if predictive.draws is None else np.array(predictive.draws).reshape(len(y), -1, targets.shape[1])
+    shares = row_uniforms(positions, targets.shape[1], seed, "places of targets in their cells")
+    for column, step in enumerate(steps or (None,)):
+        law, at = predictive.marginal(column), targets[:, column]
+        if draws is None and law is not None:
+            targets[:, column] = law.placed(at, shares[:, column], step)
+        elif draws is not None and step is not None:
+            draws[:, :, column] = rounded_draws(draws[:, :, column], at, step)
+    return targets.reshape(y.shape), predictive if draws is None else Samples(draws)
 
 
 @dataclass(frozen=True)

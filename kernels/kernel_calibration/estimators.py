@@ -20,12 +20,12 @@ from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence,
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.plan import output_kernel_or_marginal
-from congruence.kernels.engine.targets import placed_targets
+from congruence.kernels.engine.targets import in_cells
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.pairs import TILE, PairTerms, pair_terms, signed_sums, tile_pairs
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.pit import cell_step
+from congruence.kernels.pit import cell_steps
 from congruence.kernels.rng import stream
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def witness_values(
     kernel = output_kernel_or_marginal(output_kernel, y)
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
     coordinates, locations = chosen.coordinates([predictive, test_predictive], kernel)
-    y = placed_targets(y, predictive, np.arange(len(y)), 0, cell_step(y, predictive))
+    y, predictive = in_cells(y, predictive, np.arange(len(y)), 0, cell_steps(y, predictive))
     values = kernel(y, test_y) - predictive.kernel_expectation(kernel, test_y)
     values *= chosen.fitted(coordinates)(coordinates, locations)
     return np.asarray(values)

@@ -30,11 +30,11 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension, target_range
 from congruence.kernels.distributions.expectations import gaussian_expectation
 from congruence.kernels.engine.plan import output_kernel_or_marginal
-from congruence.kernels.engine.targets import Density, few_counts, placed_targets, target_errors
+from congruence.kernels.engine.targets import Density, few_counts, in_cells, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import RBF, Kernel, Sum
-from congruence.kernels.pit import cell_step
+from congruence.kernels.pit import cell_steps
 
 ORDER = 12  # nodes of a cell
 _TAIL = 1e-13  # of every prediction on each side of the line
@@ -208,8 +208,8 @@ def pair_terms(
         raise InvalidInputError("y: the kernel calibration error compares pairs of rows; give at least two")
     require_dimension(predictive, y)
     kernel = output_kernel_or_marginal(output_kernel, y)
-    y = placed_targets(y, predictive, np.arange(len(y)), 0, cell_step(y, predictive))
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
+    y, predictive = in_cells(y, predictive, np.arange(len(y)), 0, cell_steps(y, predictive))
     # Given few draws alone a target lies nearer to the middle of all rows than they do, if they are right; given the
     # values of both it is any of these.
     pooled = predictive.pooled(y)

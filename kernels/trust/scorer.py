@@ -20,10 +20,10 @@ from congruence.kernels.engine.null import coefficients_of_split, features_of_sp
 from congruence.kernels.engine.plan import output_kernel_or_marginal
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
-from congruence.kernels.engine.targets import placed_targets, target_errors
+from congruence.kernels.engine.targets import in_cells, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.pit import cell_step
+from congruence.kernels.pit import cell_steps
 from congruence.kernels.threads import available_threads, single_threaded_blas
 from congruence.kernels.trust.judgement import WithholdingJudgement, judged_withholding
 from congruence.kernels.trust.local_faults import Faults, RowScores, local_faults
@@ -243,13 +243,13 @@ def input_scorer(
     rule = rule.afforded(len(support.held_out))
     kernel = output_kernel_or_marginal(output_kernel, y)
     with single_threaded_blas():
-        placed = placed_targets(y, predictive, np.arange(n), seed, cell_step(y, predictive))
-        errors = target_errors(placed, predictive, kernel)
+        judged = in_cells(y, predictive, np.arange(n), seed, cell_steps(y, predictive))
+        errors = target_errors(*judged, kernel)
     scores = RowScores.of(y, predictive, keys=keys, seed=seed)
     tested = smoother.leading(tested_directions(smoother.filters, n))
     count = null_draw_count(n, draws)
-    features = features_of_split(y, predictive, kernel)
-    coefficients = coefficients_of_split(tested, y, predictive, features, draws=count, seed=seed, blocks=blocks)
+    features = features_of_split(*judged, kernel)
+    coefficients = coefficients_of_split(tested, *judged, features, draws=count, seed=seed, blocks=blocks)
     faults = local_faults(scores, errors, smoother, raw, slice(None), seed, blocks)
     judgement = judged_withholding(rule, smoother, y, predictive, errors, scores, raw, blocks, seed)
     return InputScorer(support, judgement, rule, smoother, spectrum, coefficients, faults)

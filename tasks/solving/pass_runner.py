@@ -179,7 +179,7 @@ _SOLVE = {
 _CALIBRATION = {
     "calibration sample": (1.0, 0.0, 0.0),
     "calibration bases": (20.0, 0.0, 0.0),
-    "calibration quantiles": (0.0, 0.5, 2.5),
+    "calibration predictions": (0.0, 0.5, 2.5),
     "calibration scores": (0.0, 4.0, 7.0),
     "calibration null": (9.0, 1.0, 0.0),
     "calibration reading": (0.0, 8.0, 30.0),

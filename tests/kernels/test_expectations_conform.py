@@ -11,7 +11,7 @@ from family_cases import HARD, ORDINARY
 from congruence.kernels import conditional_congruence_error
 from congruence.kernels.distributions import Histogram, MultivariateNormal, Normal, Quantiles, Samples, StudentT
 from congruence.kernels.distributions.recalibrated import Recalibrated
-from congruence.kernels.engine.targets import placed_targets, target_errors
+from congruence.kernels.engine.targets import in_cells, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.estimators import (
     squared_kernel_calibration_error,
@@ -77,7 +77,7 @@ def rule_of(name, row, nodes=None):
 def inner_products(name, title, *, placed=False):
     """<D_i, D_j> by the definition, for rows 0, 1, 0, 1, 0 of the law; of targets that are placed in their cells."""
     law, kernel = LAWS[name][:2], KERNELS[title]
-    y = placed_targets(targets_of(law), law[ROWS], np.arange(5), 0) if placed else targets_of(law)
+    y = in_cells(targets_of(law), law[ROWS], np.arange(5), 0)[0] if placed else targets_of(law)
     at_targets = law.kernel_expectation(kernel, y)[ROWS]
     return values_at(kernel, y, y) - at_targets - at_targets.T + products_of_means(name, title)[np.ix_(ROWS, ROWS)]
 
@@ -153,7 +153,7 @@ def kernel_calibration_errors_are_double_sums_over_the_expectations(name, title)
     places = np.array([0.0, 2.0])
     rules = [rule_of(name, row, tuple(places)) for row in range(2)]
     expected = np.stack([weights @ values_at(kernel, values, places) for values, weights in rules])
-    values = values_at(kernel, placed_targets(y, rows, np.arange(5), 0), places) - expected[ROWS]
+    values = values_at(kernel, in_cells(y, rows, np.arange(5), 0)[0], places) - expected[ROWS]
     values *= fitted(coordinates, coordinates[:2])
     found = unnormalized_calibration_mean_embedding(y, rows, places, law, output_kernel=kernel)
     assert found == pytest.approx(np.mean(values.mean(axis=0) ** 2), rel=1e-8, abs=1e-8), title
