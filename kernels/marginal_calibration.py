@@ -16,7 +16,8 @@ from scipy.special import xlogy
 from congruence.kernels.arrays import Array, require_targets, require_weights
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.pit import PitKind, pit_values, require_pit
+from congruence.kernels.pit import PitKind, cell_step, pit_values, require_pit
+from congruence.kernels.scores import matched_targets
 
 EDGE = 1e-5
 LEVELS = 50
@@ -41,6 +42,8 @@ def expected_calibration_error(
 ) -> float:
     """sum_j w_j |p_j - phat_j|^alpha, where phat_j is the share of PIT values at or below level p_j.
 
+    Targets that are rounded coarsely have the PIT values of the cells around them, as in evaluations.
+
     Args:
         predictive: n scalar distributions.
         y: targets (n,).
@@ -57,7 +60,8 @@ def expected_calibration_error(
     Raises:
         InvalidInputError: levels outside [0, 1], an unknown weighting, or alpha not positive.
     """
-    values = pit_values(y, predictive, kind=pit, seed=seed, keys=keys)
+    step = cell_step(matched_targets(predictive, y), predictive)
+    values = pit_values(y, predictive, kind=pit, seed=seed, keys=keys, step=step)
     return calibration_error_of_pit(values, levels=levels, weights=weights, alpha=alpha, row_weights=row_weights)
 
 

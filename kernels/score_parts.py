@@ -44,6 +44,7 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.quantiles import quantile_score, weights_of_levels
 from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import cell_step
 from congruence.kernels.recalibration.recalibration_map import Design, Form, NormalScores, fit_parts, normal_score_map
 from congruence.kernels.resampling import Estimate
 from congruence.kernels.rng import keyed_uniforms, stream
@@ -272,7 +273,7 @@ def recalibration_gains(
             "where its predictions have a spread"
         )
     names = np.arange(len(targets)) if keys is None else np.asarray(keys)
-    low, high = score_intervals(predictive, targets)
+    low, high = score_intervals(predictive, targets, cell_step(targets, predictive))
     scores = NormalScores(low, high, keyed_uniforms(names, seed, _PURPOSE)).within_reach(_REACH)
     features, form = _own_features(predictive), Form(_RIDGE, _RIDGE)
     parts = folds(names, FOLDS, seed, _PURPOSE, blocks)

@@ -28,7 +28,7 @@ from congruence.kernels.dependence.blocks import (
     time_ranks,
 )
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.pit import mean_scores, pit_scores, pit_values
+from congruence.kernels.pit import cell_steps, mean_scores, pit_ranges, pit_scores, pit_values
 from congruence.kernels.rng import keyed_uniforms, stream
 
 LEVEL = 0.01
@@ -39,13 +39,22 @@ _VALUES = 20_000_000  # of n times permutations, beyond which fewer are drawn
 _VALUES_TOGETHER = 50_000  # of the permutations that are looked at together
 
 
-def dependence_scores(y: Array, predictive: Distribution) -> Array:
-    """Of n rows, (n, r): the four PIT scores without noise of our own; of vector targets, standardised residuals."""
+def dependence_scores(y: Array, predictive: Distribution, n: int | None = None) -> Array:
+    """Of some rows, (s, r): the four PIT scores without noise of our own; of vector targets, standardised residuals.
+
+    Those of targets that are rounded coarsely are means over their cells: at the targets they would follow slow inputs.
+    ``n``: rows of the split; by default these.
+    """
+    steps = cell_steps(y, predictive, n) or (None,)
     if y.ndim == 2:
         spread = predictive.std()
-        return np.asarray((y - predictive.mean()) / np.where(spread > 0.0, spread, 1.0))
-    if predictive.has_steps:
-        return mean_scores(*predictive.pit_range(y))
+        scores = np.asarray((y - predictive.mean()) / np.where(spread > 0.0, spread, 1.0))
+        for column, step in enumerate(steps):
+            if step is not None and (law := predictive.marginal(column)) is not None:
+                scores[:, column] = mean_scores(*pit_ranges(y[:, column], law, step))[:, 0]
+        return scores
+    if predictive.has_steps or steps[0] is not None:
+        return mean_scores(*pit_ranges(y, predictive, steps[0]))
     return pit_scores(pit_values(y, predictive))
 
 

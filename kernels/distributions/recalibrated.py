@@ -65,14 +65,17 @@ def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
     return Recalibrated(base, score_map)
 
 
-def score_intervals(law: Distribution, y: Any) -> tuple[Array, Array]:
+def score_intervals(law: Distribution, y: Any, step: float | None = None) -> tuple[Array, Array]:
     """Between which normal scores Phi^-1(F) each target lies, (n,) each: equal where F has no jump at it.
 
     If the distribution is the truth, a standard normal number falls between them as often as its level is. The
     continuation of the tails is that of ``Recalibrated``; of draws (``Samples``) the place among them is known, and no
-    more. Between quantiles, and beyond them, a target has the place that is interpolated.
+    more. Between quantiles, and beyond them, a target has the place that is interpolated. Targets that are rounded to a
+    ``step`` lie in the cells around them.
     """
     y = np.asarray(y, dtype=np.float64)
+    if step is not None:
+        return score_intervals(law, y - step / 2.0)[0], score_intervals(law, y + step / 2.0)[1]
     if isinstance(law, Samples):
         low, high = law.pit_range(y)
         return ndtri(low), -ndtri(1.0 - high)

@@ -363,7 +363,7 @@ class FoundBlocks:
         return BlocksInference(self.kind, count, self.refused, effective)
 
 
-def dependent_rows(rows: BlockRows, versions: list[str]) -> Pass:
+def dependent_rows(rows: BlockRows, versions: list[str], n: int) -> Pass:
     """Groups and times of a block's rows, and their scores by every version where a time is named."""
     sums = BlockSums()
     dependence = rows.blocks.row_dependence(rows.block)
@@ -379,7 +379,7 @@ def dependent_rows(rows: BlockRows, versions: list[str]) -> Pass:
     for version, law in laws.items():
         sums.raise_to(f"noise {version}", float(law.is_discrete))
         if dependence.time is not None:
-            sums.keep(f"scores {version}", dependence_scores(targets, law).astype(np.float32))
+            sums.keep(f"scores {version}", dependence_scores(targets, law, n).astype(np.float32))
     return {"": sums}
 
 

@@ -109,7 +109,7 @@ class Driver(Preparation):
 
     def find_dependent_rows(self, versions: Sequence[str]) -> None:
         """Find by what blocks of rows each version is judged."""
-        found = self.run("dependent rows", dependent_rows, list(versions))[""]
+        found = self.run("dependent rows", dependent_rows, list(versions), self.n)[""]
         if found.kept:
             self.dependent |= blocks_of_versions(found, self.n, versions)
 

@@ -12,7 +12,7 @@ gain by it: most of what a network's softmax has wrong, and the law stays a hist
 How smooth, and whether at all, the data say: of each part the simplest form within one standard error of the best
 held-out log score is taken (Hastie, Tibshirani and Friedman 2009, section 7.10), and no change at all unless the best
 is two ahead. Where F jumps at a target (counts, draws, bounds) the score is only known to an interval, and the
-likelihood is that interval's.
+likelihood is that interval's; so it is where targets are rounded coarsely.
 
 What a version's scores would be on held-out rows if it were recalibrated where it is wrong.
 """
@@ -39,6 +39,7 @@ from congruence.kernels.engine.results import difference_of_influences
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.pit import cell_step
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.recalibration.recalibration_map import (
     LARGEST_SCORE,
@@ -117,7 +118,7 @@ def fit_recalibration(
     fewer = few[:TEMPERED_ROWS]
     known = None if within is None else within[:TEMPERED_ROWS]
     first = Form(temperature=_temperature(predictive[fewer], targets[fewer], found.numbers[fewer], known))
-    intervals = score_intervals(first.tempered(predictive), targets)
+    intervals = score_intervals(first.tempered(predictive), targets, cell_step(targets, predictive))
     scores = NormalScores(*intervals, keyed_uniforms(names, seed, "points in jumps")).within_reach(_REACH)
     form = _chosen_form(features.values[few], scores[few], found.numbers[few], within, first)
     final = fit_parts(Design(features.values), scores, form)

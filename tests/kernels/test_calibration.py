@@ -27,6 +27,13 @@ def test_a_perfect_poisson_is_calibrated_only_by_randomised_pit_values() -> None
     assert expected_calibration_error(COUNTS, POISSON, weights="frequency") < 0.01
 
 
+def test_coarsely_rounded_targets_have_the_error_of_their_cells() -> None:
+    """Of the point 0 alone the right distribution had an error of .09."""
+    y, law = 2.0 * np.round(RNG.standard_normal(20_000) / 2.0), families.Normal(np.zeros(20_000), 1.0)
+    assert expected_calibration_error(y, law) < 0.01
+    assert expected_calibration_error(y, families.Normal(np.zeros(20_000), 0.5)) > 0.05
+
+
 def test_frequency_weights_are_the_public_codes_variant() -> None:
     law, y = families.Normal(np.zeros(500), 1.0), RNG.normal(0.4, 1.3, 500)
     levels = np.linspace(1e-5, 1 - 1e-5, 50)
