@@ -32,24 +32,30 @@ _FINE, _MOVED = 0.3, 0.15
 values at the targets; and what a mean score may differ by, in its standard errors: those at a bound differ more."""
 
 _LOOKED_AT = 5_000
+_TIED = 1e-3  # of a step, up to which a quantile is one of the values that targets have
 
 
 def cell_step(y: Array, predictive: Distribution, n: int | None = None) -> float | None:
     """The step of the cells in which targets are judged: that to which they are rounded, where it is not too fine.
 
-    None where PIT values at the rounded targets are as good, and of distributions that have jumps or cells of their own
-    (of counts, where the step is 1).
+    None where PIT values at the rounded targets are as good, of distributions that have jumps of their own (of counts,
+    where the step is 1), of bins, and where quantiles are rounded as the targets are (see ``distributions.cells``).
 
     Args:
         y: targets of some rows, (s,); of vectors (s, q), for which it is None.
         predictive: of these.
         n: rows that are judged together; by default these.
     """
-    step = None if y.ndim != 1 or predictive.stated == "cells" else resolution(y)
+    levels = predictive.quantile_levels
+    step = None if y.ndim != 1 or (predictive.stated == "cells" and levels is None) else resolution(y)
     if step is None or (predictive.is_discrete and step <= 1.0):
         return None
     rows = np.linspace(0, len(y) - 1, min(len(y), _LOOKED_AT)).astype(np.intp)
     y, predictive, root = y[rows], predictive[rows], float(np.sqrt(n or len(y)))
+    if levels is not None:
+        places = (predictive.quantile(levels[None, :]) - y[:1]) / step
+        if np.mean(np.abs(places - np.rint(places)) < _TIED) > 0.5:
+            return None
     low, high = predictive.predictive_quantile(np.array([[0.25, 0.75]])).T
     known = np.isfinite(low) & np.isfinite(high)
     share = step / np.maximum(high[known] - low[known], step)
@@ -78,6 +84,8 @@ def pit_ranges(y: Array, predictive: Distribution, step: float | None = None) ->
 
     Of targets that are rounded to a ``step`` it is that of all that is rounded to the target.
     """
+    if (cells := predictive.cells(y, step)) is not None:
+        return cells.range
     if step is None:
         return predictive.pit_range(y)
     return predictive.pit_range(y - step / 2.0)[0], predictive.pit_range(y + step / 2.0)[1]

@@ -114,7 +114,7 @@ class JumpScores:
     @classmethod
     def at(cls, y: Array, predictive: Distribution, step: float | None = None) -> JumpScores:
         """Of outcomes y (n,) whose distributions are known to need no wide table."""
-        cells = predictive.cells(y)
+        cells = predictive.cells(y, step)
         scores = mean_scores(*(pit_ranges(y, predictive, step) if cells is None else cells.range))
         return cls(scores, predictive, cells, None if step is None else (y, step))
 

@@ -30,6 +30,7 @@ from scipy.special import bdtr, bdtrc, ndtr, ndtri
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, two_sided_p_value
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.pit import cell_step
 
 TAIL_LEVELS = (1e-3, 1e-4, 1e-6, 1e-9)
 """Of tail probabilities, at which targets are counted."""
@@ -319,7 +320,7 @@ def masses(
 
 def _cells(y: Array, predictive: Distribution) -> tuple[float, ...]:
     """The p-value of the number of targets in each cell; none where cells differ by row, as beside atoms."""
-    cells = predictive.cells(y)
+    cells = predictive.cells(y, cell_step(y, predictive))
     if cells is None or len(cells.ends) != 1 or len(y) == 0:
         return ()
     chances, n = np.diff(cells.ends[0], prepend=0.0), len(y)

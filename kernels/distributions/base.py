@@ -88,8 +88,11 @@ class Distribution(ABC):
         """
         return "all" if self.draws is None else "draws"
 
-    def cells(self, y: Array) -> Cells | None:  # noqa: ARG002
-        """Where rows state "cells" alone: these, and those of outcomes y (n,); None where they state more."""
+    def cells(self, y: Array, step: float | None = None) -> Cells | None:  # noqa: ARG002
+        """Where rows state "cells" alone: these, and those of outcomes y (n,); None where they state more.
+
+        Outcomes that are rounded to a ``step`` may lie in any cell that they could come from (``cells_of_rounded``).
+        """
         return None
 
     def placed(self, y: Array, share: Array, step: float | None = None) -> Array:
@@ -98,8 +101,8 @@ class Distribution(ABC):
         At random shares they follow what is interpolated if the cells are right, whatever the outcomes do within them.
         Those that are rounded to a ``step`` are known up to it; where next to nothing is predicted they stay.
         """
-        if self.stated == "cells":
-            start, end = self.pit_range(y)
+        if (cells := self.cells(y, step)) is not None:
+            start, end = cells.range
             return self.quantile(start + share * (end - start))
         if step is None or self.stated != "all":
             return y

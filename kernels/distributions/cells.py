@@ -11,6 +11,9 @@ with quantiles by accident. Where many do, Y has an atom there, and P(Y <= q_k) 
   lie beyond the atom than its cell has room for: then no mass of the atom makes it right.
 - of many values with a small share each (whole numbers, a grid), the outcomes that tie with a level are dealt out to
   the cells beside it, evenly over the rows, so that as many as possible of the levels hold on average.
+
+Of outcomes that are rounded, and quantiles that are not, P(Y <= q_k) is that of what was rounded: an outcome less than
+half a step from q_k may have been on either side, and is dealt out as a smooth distribution through the quantiles says.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array, RowFields
 
@@ -85,6 +89,39 @@ def cells_between(levels: Array, values: Array, y: Array) -> Cells:
     if np.count_nonzero((ties & free).any(axis=1)) >= max(FEWEST_TIES, LEAST_TIED * len(y)):
         place = place + _dealt(levels, values, y, free)
     return _around_atoms(ends, values, y, place, atoms) if len(atoms) else Cells.of(ends, place)
+
+
+def cells_of_rounded(levels: Array, values: Array, y: Array, step: float) -> Cells:
+    """The same of outcomes y that are rounded to a ``step``, which tie with no quantile."""
+    low, high = (_smooth_cdf(levels, values, y + end) for end in (-step / 2.0, step / 2.0))
+    share = np.arange(1, len(y) + 1) * _GOLDEN % 1.0
+    return Cells.of(np.append(levels, 1.0)[None, :], np.searchsorted(levels, low + share * (high - low)))
+
+
+def _smooth_cdf(levels: Array, values: Array, y: Array) -> Array:
+    """P(Y_i <= y_i), (n,), of distributions whose normal scores are monotone cubics through n rows of quantiles.
+
+    With the slopes of Fritsch and Butland (1984), and straight beyond the outer quantiles, as a normal distribution's.
+    """
+    scores, n = ndtri(levels), np.arange(len(y))
+    widths = np.maximum(np.diff(values, axis=1), 1e-9 * np.ptp(values, axis=1, keepdims=True) + 1e-300)
+    slopes = np.diff(scores) / widths
+    tangents = np.empty_like(values)
+    tangents[:, 1:-1] = 2.0 / (1.0 / slopes[:, :-1] + 1.0 / slopes[:, 1:])
+    for end, beside in ((0, 1), (-1, -2)):
+        if len(levels) == 2:
+            beside = end
+        width, next_width = widths[:, end], widths[:, beside]
+        curved = slopes[:, end] + width / (width + next_width) * (slopes[:, end] - slopes[:, beside])
+        tangents[:, end] = np.clip(curved, 0.2 * slopes[:, end], 3.0 * slopes[:, end])
+    cell = np.clip(np.count_nonzero(values <= y[:, None], axis=1) - 1, 0, len(levels) - 2)
+    width, rise = widths[n, cell], np.diff(scores)[cell]
+    place = (y - values[n, cell]) / width
+    inside = np.clip(place, 0.0, 1.0)
+    first, last = width * tangents[n, cell], width * tangents[n, cell + 1]
+    cubic = inside * (first + inside * (3.0 * rise - 2.0 * first - last + inside * (first + last - 2.0 * rise)))
+    beyond = np.where(place < 0.0, first * place, last * np.maximum(place - 1.0, 0.0))
+    return np.asarray(ndtr(scores[cell] + cubic + beyond))
 
 
 def _around_atoms(ends: Array, values: Array, y: Array, place: Array, atoms: Array) -> Cells:

@@ -15,7 +15,7 @@ from scipy.special import erfinv, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, align, as_numbers, to_numpy
 from congruence.kernels.distributions.base import Stated
-from congruence.kernels.distributions.cells import Cells, cells_between
+from congruence.kernels.distributions.cells import Cells, cells_between, cells_of_rounded
 from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
     Tail,
@@ -137,8 +137,10 @@ class Quantiles(PiecewiseLinear):
     def quantile_levels(self) -> Array:
         return self.levels
 
-    def cells(self, y: Array) -> Cells:
+    def cells(self, y: Array, step: float | None = None) -> Cells:
         """See Distribution: those between the given levels."""
+        if step is not None:
+            return cells_of_rounded(self.levels, self.values, y, step)
         return cells_between(self.levels, self.values, y)
 
     def outside(self, y: Any) -> Array:
@@ -302,7 +304,7 @@ class Histogram(PiecewiseLinear):
     def stated(self) -> Stated:
         return "cells"
 
-    def cells(self, y: Array) -> Cells:
+    def cells(self, y: Array, step: float | None = None) -> Cells:  # noqa: ARG002
         """See Distribution: the bins, with what lies beyond the borders; a value at a border is in the bin below it."""
         place = count_below(self._edges[:, 1:-1], y[:, None], or_equal=False)[:, 0]
         return Cells(self._cumulative[:, 1:], place, self._cumulative[:, :-1])

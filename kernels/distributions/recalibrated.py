@@ -268,9 +268,9 @@ class Recalibrated(_ThroughMap):
     def stated(self) -> Stated:
         return self.base.stated
 
-    def cells(self, y: Array) -> Cells | None:
+    def cells(self, y: Array, step: float | None = None) -> Cells | None:
         """See Distribution: those of the base, at the probabilities that the map gives them."""
-        cells = self.base.cells(y)
+        cells = self.base.cells(y, step)
         if cells is None:
             return None
         shape = len(self), cells.ends.shape[1]

@@ -12,7 +12,7 @@ from congruence.kernels.conditional_calibration.reading import level_reading
 from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.distributions.score_map import NormalScoreMap
-from congruence.kernels.pit import pit_values
+from congruence.kernels.pit import cell_step, pit_values
 from congruence.tasks.sentences.counts import level_fault, level_finding
 from congruence.tasks.sentences.findings import sentences_of
 
@@ -64,6 +64,31 @@ def test_ties_on_a_grid_are_dealt_out_so_that_right_levels_hold() -> None:
     law = Quantiles(LEVELS, np.tile(scipy.stats.poisson.ppf(LEVELS, 6.0), (5000, 1)))
     held = [np.mean(law.pit_range(y)[1] <= level) for level in LEVELS]
     np.testing.assert_allclose(held, LEVELS, atol=2e-3)
+
+
+@pytest.mark.parametrize("truth", [scipy.stats.norm(), scipy.stats.gamma(2.0), scipy.stats.t(3.0)])
+def test_rounded_outcomes_are_in_cells_as_often_as_what_was_rounded(truth) -> None:
+    """The same law in all rows: of their values, .1 too many or too few lie below a level that is right."""
+    n, levels = 20_000, np.linspace(0.05, 0.95, 9)
+    law = Quantiles(levels, np.tile(0.3 + truth.ppf(levels), (n, 1)))
+    y = np.round(0.3 + truth.rvs(size=n, random_state=np.random.default_rng(3)))
+    held = np.mean(law.cells(y, 1.0).place[:, None] <= np.arange(9), axis=0)
+    np.testing.assert_allclose(held, levels, atol=0.012)
+    assert cell_step(y, law) == 1.0
+    assert cell_step(y, Quantiles(levels, np.round(law.values))) is None  # these tie, and are dealt out
+
+
+def test_right_quantiles_of_rounded_targets_are_left_alone_and_wrong_ones_are_found() -> None:
+    """All of the right ones were called wrong."""
+    rng, n, levels = np.random.default_rng(5), 400, np.linspace(0.05, 0.95, 9)
+    prepared = prepare_calibration(
+        rng.standard_normal((n, 2)), settings=CalibrationSettings(draws=199, directions=30), input_kernel=RBF(0.5)
+    )
+    scores = scipy.stats.norm.ppf(levels)
+    right, wide, low = (Quantiles(levels, np.tile(values, (n, 1))) for values in (scores, 1.4 * scores, scores - 0.4))
+    targets = [np.round(rng.standard_normal(n)) for _ in range(20)]
+    assert sum(prepared.test_version(y, right).p_value <= 0.05 for y in targets) <= 3
+    assert all(prepared.test_version(y, law).p_value <= 0.05 for law in (wide, low) for y in targets[:3])
 
 
 def test_a_recalibrated_version_states_the_cells_of_its_base() -> None:
