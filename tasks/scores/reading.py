@@ -105,7 +105,7 @@ class RowsRead:
             CountRows.of(targets, predictive),
             JumpScores.of(targets, predictive, step),
             blocks,
-            TargetRows(targets, points["mean"], points["std"], pit, blocks),
+            TargetRows(targets, points["mean"], points["std"], pit, blocks, members=predictive.members),
             predictive.members,
             mixing,
         )

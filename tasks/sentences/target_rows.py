@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+from scipy.special import gammaln
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
@@ -25,7 +26,8 @@ class TargetRows:
     """Targets, predicted means and spreads, and PIT values of rows, (n,) each.
 
     ``blocks`` of the rows, where they depend on each other. Estimates have 95 % intervals. ``are_amounts`` is false of
-    some of a split's rows where another target of it is below 0.
+    some of a split's rows where another target of it is below 0. ``members`` of an ensemble, whose mean and spread are
+    those of so few draws: its factor is that of the distribution behind them.
     """
 
     y: Array = field(repr=False)
@@ -34,6 +36,7 @@ class TargetRows:
     pit: Array = field(repr=False)
     blocks: DependentBlocks | None = field(default=None, repr=False)
     are_amounts: bool = True
+    members: int | None = None
 
     def __getitem__(self, rows: Array) -> TargetRows:
         blocks = None if self.blocks is None else self.blocks.of_rows(rows)
@@ -64,12 +67,23 @@ class TargetRows:
             return None
         std, apart = np.maximum(self.std, _TINY), self.y - self.mean
         of_mean = np.mean(apart * self.mean) / max(float(np.mean(self.mean**2)), _TINY)
-        left = (apart - np.mean(apart)) / std, apart / std - np.mean(apart / std), (apart - of_mean * self.mean) / std
-        found = self._mean(min(left, key=lambda z: float(np.mean(z**2))) ** 2)
-        if found is None or found.value <= 0.0:
+        noise = [0.0, 0.0, 0.0]
+        if self.members is None:
+            left = [apart - np.mean(apart), apart - np.mean(apart / std) * std, apart - of_mean * self.mean]
+        else:  # rows together: of few draws one spread that is too small by chance decides a mean of ratios
+            size, of_spread = self.members, float(np.sum(apart) / np.sum(std))
+            left = [apart - np.mean(apart), apart - of_spread * std, apart - of_mean * self.mean]
+            # (E s)^2 of so many normal draws with variance 1
+            known = 2.0 / (size - 1) * float(np.exp(2.0 * (gammaln(size / 2.0) - gammaln((size - 1) / 2.0))))
+            noise = [1.0 / size, 1.0 / size + of_spread**2 * (1.0 - known), 1.0 / size]
+            std = np.full(len(std), np.sqrt(np.mean(std**2)))
+        squares = [(each / std) ** 2 for each in left]
+        least = min(range(3), key=lambda k: float(np.mean(squares[k])) - noise[k])
+        found = self._mean(squares[least])
+        if found is None or found.value <= noise[least]:
             return None
-        spread = (found.high - found.value) / found.value
-        value = float(np.sqrt(found.value))
+        spread = (found.high - found.value) / (found.value - noise[least])
+        value = float(np.sqrt(found.value - noise[least]))
         return Estimate(value, value * float(np.exp(-spread / 2.0)), value * float(np.exp(spread / 2.0)))
 
     @property

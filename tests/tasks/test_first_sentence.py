@@ -171,6 +171,26 @@ def test_slices_that_are_biased_are_no_power_of_the_spread() -> None:
     assert not any("square" in each for each in said)
 
 
+@pytest.mark.parametrize("members", [3, 5, 20])
+@pytest.mark.parametrize(("shift", "factor"), [(0.0, 5.0), (3.0, 1.0), (0.0, 0.4), (3.0, 5.0)])
+def test_the_factor_of_few_members_is_that_of_the_distribution_behind_them(
+    members: int, shift: float, factor: float
+) -> None:
+    """By each row's own spread it was 1.84 of five right ones that lie 3 spreads off, and 6.7 in place of 5."""
+    rng, n = np.random.default_rng(members), 400
+    found, held = [], 0
+    for _ in range(40):
+        spread = np.exp(0.3 * rng.standard_normal(n))
+        y = 10.0 + spread * rng.standard_normal(n)
+        draws = 10.0 + spread[:, None] * (rng.standard_normal((n, members)) / factor - shift)
+        own = TargetRows(y, draws.mean(axis=1), draws.std(axis=1, ddof=1), np.full(n, 0.5), members=members).factor
+        if own is not None:
+            found.append(own.value)
+            held += own.low <= factor <= own.high
+    assert np.median(found) == pytest.approx(factor, rel=0.05)
+    assert held >= 0.85 * 40
+
+
 def test_exchanged_levels_that_are_right_once_sorted_are_told_all_the_same() -> None:
     values = MEAN[:, None] + SPREAD[:, None] * stats.norm.ppf(1.0 - LEVELS)
     found = congruence.evaluate(FEATURES, Y, values, levels=LEVELS.tolist(), metrics=SENTENCES, progress=False)
