@@ -28,6 +28,7 @@ from congruence.tasks.scores.metrics.registry import METRICS, mean_columns
 from congruence.tasks.sentences.calibration import signed
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
+_TINY = float(np.finfo(np.float64).tiny)
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
 
 
@@ -119,14 +120,28 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
     shares = blocks is None or (counts[0] is not None and counts[0] == counts[1])
     targets = first.shares_targets(second)
     found = difference_of_influences(one, two, blocks, shares_signs=shares, shares_targets=targets)
+    # |a| - |b| = (|a|^2 - |b|^2) / (|a| + |b|)
+    of_draws = (_noise_of_draws(first) - _noise_of_draws(second)) / max(one.mean + two.mean, _TINY)
+    of_mean, low, high = (each - of_draws for each in (found.mean_difference, found.mean_low, found.mean_high))
     return {
-        CCE: MetricDifference(
-            one.mean, two.mean, found.mean_difference, found.mean_low, found.mean_high, p_value=None, rows=rows
-        ),
+        CCE: MetricDifference(one.mean, two.mean, of_mean, low, high, p_value=None, rows=rows),
         SQUARED_CCE: MetricDifference(
             one.squared_mean, two.squared_mean, found.difference, found.low, found.high, found.p_value, rows
         ),
     }
+
+
+def _noise_of_draws(version: ComparedVersion) -> float:
+    """What the chance of so few draws adds to the mean CCE^2 of a version; 0 where it does not state draws.
+
+    By it the mean CCE of 5 draws is 8 % above that of 50 draws of the same distribution, which is no fault.
+    """
+    squared = version.metrics.get(SQUARED_CCE)
+    if version.stated != "draws" or squared is None:
+        return 0.0
+    valid = version.valid
+    squares = version.column("cce", valid) ** 2
+    return max(float(np.average(squares, weights=version.weights(valid))) - squared.value, 0.0)
 
 
 def effect_differences(pair: Pair) -> dict[str, MetricDifference]:

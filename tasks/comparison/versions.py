@@ -102,6 +102,10 @@ class PairedComparison:
 
 
 OWN_CELLS = "without the chance in where targets lie between quantiles or within bins"
+_OF_DRAWS = (
+    "Differences of CCE are without what the chance of few draws adds to it, which the values in the table have; MAE is of the mean of the draws, which is the less exact the fewer they are"
+)
+_SEEN = 0.01  # of a CCE
 
 
 def _other_statements(first: ComparedVersion, second: ComparedVersion) -> str:
@@ -325,6 +329,9 @@ def compare_pair(
     try:
         try:
             differences |= cce_differences(first, second)
+            seen = differences[CCE].first - differences[CCE].second
+            if not notes and abs(seen - differences[CCE].difference) > _SEEN * differences[CCE].first:
+                notes = (_OF_DRAWS,)
         except MissingInfluenceError as error:
             notes = (str(error),)
         differences |= point_differences(both, resamples=resamples, seed=seed)

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from comparable import angle, as_compared, congruence_of, if_honest
 
-from congruence.kernels.distributions import Normal
+import congruence
+from congruence.kernels.distributions import Normal, Samples
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.score_parts import Part, ScoreParts
@@ -498,3 +499,22 @@ def test_versions_that_are_asked_for_predictions_still_need_the_same_rows() -> N
     values = np.ones(5)
     with pytest.raises(ProtocolError, match="split"):
         compare_pair(version("a", values, values, "A", is_stored=False), version("b", values, values, "B"))
+
+
+def test_the_chance_of_few_draws_is_no_difference_of_cce():
+    """Of 5 draws the mean CCE is 8 % above that of 50 of the same distribution, which is no fault of theirs."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    z = x[:, :1] + rng.normal(size=(300, 56))
+    laws = {"few": Samples(z[:, 1:6]), "many": Samples(z[:, 6:])}
+    both = congruence.compare(x, z[:, 0], laws, baseline="many", metrics=["cce"], progress=False).comparison
+    few, many = (next(each for each in both.versions if each.label == label) for label in ("few", "many"))
+    noise = [
+        np.mean(each.column("cce", each.valid) ** 2) - each.metrics["cce_squared_mean"].value for each in (few, many)
+    ]
+    found, one, two = both.pairs["few"].differences["cce_mean"], *(v.metrics["cce_mean"].value for v in (few, many))
+    added = (noise[0] - noise[1]) / (one + two)
+    assert found.difference == pytest.approx(one - two - added, abs=1e-9)
+    assert 0.04 < added / two < 0.13
+    assert (found.low + found.high) / 2.0 == pytest.approx(found.difference, abs=1e-9)
+    assert any("chance of few draws" in note for note in both.notes)
