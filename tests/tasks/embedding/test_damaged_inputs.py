@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from embed_process import PixelEncoder, embed_all, open_store
-from encoder_inputs import encoder_inputs, of_features
+from encoder_inputs import encoder_inputs
 from PIL import Image
 from saved_pictures import noise, png_header, saved
 from source_forms import add
@@ -20,7 +20,6 @@ from source_forms import add
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.base import InvalidRow
-from congruence.tasks.runtime.errors import SplitError
 
 SECRET = b"the content of a file outside of the root"
 
@@ -186,26 +185,3 @@ def test_members_of_a_tar_that_point_elsewhere_are_invalid_rows(tmp_path: Path) 
         "member 'pipe.jpg' is not a regular file",
         "column 'jpg' holds no image",
     ]
-
-
-def test_features_that_are_not_finite_name_the_feature(tmp_path: Path) -> None:
-    table = {"a": [1.0, np.nan, np.inf, 2.0, None], "b": [1.0, 2.0, np.nan, 3.0, 4.0], "y": np.zeros(5)}
-    pq.write_table(pa.table(table), tmp_path / "split.parquet")
-    split = open_split(of_features(tmp_path / "split.parquet", ["a", "b"]))
-    read = list(encoder_inputs(split, split.shards[0]))
-    assert [value.reason if isinstance(value, InvalidRow) else "fine" for value in read] == [
-        "fine",
-        "feature 'a' is nan",
-        "feature 'a' is inf, and 1 more",
-        "fine",
-        "feature 'a' is nan",
-    ]
-
-
-def test_duplicate_sample_names_in_tars_are_refused_with_both_places(tmp_path: Path) -> None:
-    for shard in ("0.tar", "1.tar"):
-        with tarfile.open(tmp_path / shard, "w") as archive:
-            add(archive, "a.jpg", b"x")
-            add(archive, "a.cls", b"1")
-    with pytest.raises(SplitError, match=r"holds 'a' twice: .*0\.tar, row 0 and .*1\.tar, row 0"):
-        open_split(SplitSettings(uri=str(tmp_path), input="jpg", target="cls"))

@@ -42,9 +42,9 @@ def reasons(split: Split, **options: Any) -> dict[int, str]:
 
 def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_path: Path) -> None:
     rows = frame()
-    rows.loc[[17, 399], "a"] = np.nan
+    rows.loc[[17, 399], "a"] = [np.nan, np.inf]
     rows.loc[[18, 400], "y"] = [np.nan, np.inf]
-    rows.loc[400, "b"] = np.nan
+    rows.loc[[399, 400], "b"] = np.nan
     split = opened(tmp_path / "split", rows)
     said = split.require_measurable()
     assert "4 of 600 rows lack a finite number and are left out (2 in the features, 2 in the targets)" in said
@@ -55,6 +55,7 @@ def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_pa
     read = [row for shard in split.shards for row in encoder_inputs(split, shard)]
     invalid = {number: row.reason for number, row in enumerate(read) if isinstance(row, InvalidRow)}
     assert sorted(invalid) == [17, 18, 399, 400]
+    assert invalid[399] == "feature 'a' is inf, and 1 more"
     assert invalid[400] == "target 'y' is inf, not a finite number"
     assert reasons(split) == invalid
     assert opened(tmp_path / "whole", frame()).require_measurable() is None
