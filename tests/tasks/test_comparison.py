@@ -29,6 +29,17 @@ from congruence.tasks.sentences.calibration import percent
 from congruence.tasks.settings.sections import ModelVersion
 
 
+@pytest.fixture(scope="module")
+def honest(compared):
+    """The same with the scores that each would have if it were recalibrated."""
+    return [if_honest(version) for version in compared]
+
+
+@pytest.fixture(scope="module")
+def comparison(honest):
+    return compare_versions(honest)
+
+
 def test_the_truth_wins_and_the_numbers_are_the_scores_own(compared):
     comparison = compare_versions(compared)
     assert comparison.versions[0].label == "angle/1"
@@ -198,10 +209,10 @@ def test_an_infinite_nll_is_shown_where_all_versions_have_one(compared):
 
 
 @pytest.mark.parametrize("other", [("all", ()), ("quantiles", (0.1, 0.5, 0.9))])
-def test_crps_of_other_levels_names_no_winner(compared, other):
+def test_crps_of_other_levels_names_no_winner(honest, other):
     """Of right quantiles at .1 and .9 it is a sixth higher than that of the distribution that they are of."""
-    first = replace(if_honest(compared[0]), stated="quantiles", levels=(0.1, 0.9))
-    second = replace(if_honest(compared[2]), stated=other[0], levels=other[1])
+    first = replace(honest[0], stated="quantiles", levels=(0.1, 0.9))
+    second = replace(honest[2], stated=other[0], levels=other[1])
     alike = compare_pair(first, replace(second, stated=first.stated, levels=first.levels))
     assert alike.won is not None
     assert {"crps_mean", "ece"} < alike.differences.keys()
@@ -339,9 +350,8 @@ def test_versions_are_read_pair_by_pair_and_no_more_than_the_columns_needed(comp
     assert reads["7 pit"] == reads["7 std"] == reads["7 released"] == 1
 
 
-def test_why_the_better_version_is_better(compared):
+def test_why_the_better_version_is_better(comparison):
     """Half the spread and a bias of everything know as much, and are less honest."""
-    comparison = compare_versions([if_honest(version) for version in compared])
     assert comparison.baseline.label == "angle/1"
     for label in ("angle/2", "angle/3"):
         won = comparison.pairs[label].won
@@ -367,8 +377,7 @@ def test_why_the_better_version_is_better(compared):
     assert "Knowledge or honesty" in page
 
 
-def test_versions_as_they_would_be_when_recalibrated_stand_beside_the_others(compared):
-    comparison = compare_versions([if_honest(version) for version in compared])
+def test_versions_as_they_would_be_when_recalibrated_stand_beside_the_others(compared, comparison, honest):
     assert list(comparison.recalibrated) == ["angle/2", "angle/3"], "the true one would gain nothing"
     scores = compared[0].scores
     for label, found in comparison.recalibrated.items():
@@ -381,7 +390,7 @@ def test_versions_as_they_would_be_when_recalibrated_stand_beside_the_others(com
     assert comparison_data(comparison).matrix["angle/2, recalibrated"]["crps_mean"].side in ("", "worse")
     page = comparison_report(comparison)
     assert "congruence recalibrate FILE --version models:/angle/2" in page
-    dishonest = compare_versions([if_honest(version) for version in compared], baseline="angle/2")
+    dishonest = compare_versions(honest, baseline="angle/2")
     assert dishonest.recalibrated["angle/2"]["crps_mean"].high < 0.0, "the baseline's own correction"
 
 
