@@ -18,14 +18,6 @@ from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.runtime.errors import SplitChangedError
 
 
-def test_a_version_that_fails_does_not_stop_the_others(registry: Any) -> None:
-    models = [registry.register(), registry.register("broken", fails=True)]
-    outcomes = {outcome.label: outcome for outcome in evaluate(Plan(registry.settings(models=models, metrics=["nll"])))}
-    assert outcomes["angle/1"].status == "evaluated"
-    assert outcomes["broken/1"].status == "failed"
-    assert "scale" in str(outcomes["broken/1"].error)
-
-
 def test_a_protocol_with_a_bootstrapped_validation_reference(registry: Any, rows_file: Callable[..., Path]) -> None:
     (split,) = registry.content()["splits"]
     reference = split | {"name": "validation", "uri": str(rows_file(registry.folder / "validation.parquet", 1, 120))}
