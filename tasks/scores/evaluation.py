@@ -261,10 +261,12 @@ class Measured(Protocol):
     """A version with its metrics on a split and what its predictions state, see ``statement_of``."""
 
     @property
-    def metrics(self) -> Mapping[str, MetricValue]: ...
+    def metrics(self) -> Mapping[str, MetricValue]:
+        """By name."""
 
     @property
-    def statement(self) -> str: ...
+    def statement(self) -> str:
+        """In words."""
 
 
 def ranked(versions: Iterable[T]) -> list[T]:
