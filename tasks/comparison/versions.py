@@ -103,7 +103,8 @@ class PairedComparison:
 
 OWN_CELLS = "without the chance in where targets lie between quantiles or within bins"
 _OF_DRAWS = (
-    "Differences of CCE are without what the chance of few draws adds to it, which the values in the table have; MAE is of the mean of the draws, which is the less exact the fewer they are"
+    "Differences of CCE are without what the chance of few draws adds to it, which the values in the table have; MAE "
+    "is of the mean of the draws, which is the less exact the fewer they are"
 )
 _SEEN = 0.01  # of a CCE
 
