@@ -212,8 +212,9 @@ def report(result: WatchResult, known: list[str] | None = None) -> bool:
     nothing to do is said, too.
     """
     for outcome in result.made:
-        looks = result.accounts[place].looks if (place := (outcome.label, outcome.split)) in result.accounts else ()
-        when = f", {dates_in_words(looks[-1].split.period)}" if looks and outcome.status == "evaluated" else ""
+        account = result.accounts.get((outcome.label, outcome.split))
+        look = next((each for each in account.looks if each.run_id == outcome.run_id), None) if account else None
+        when = f", {dates_in_words(look.split.period)}" if look else ""
         said = f"{outcome.label} on {outcome.split}{when}: {outcome.verdict}"
         say(f"{outcome.status} {outcome.why_not if outcome.status == 'failed' else said}")
     for sentence in result.sentences:

@@ -12,6 +12,7 @@ import yaml
 from prefect.client.schemas.objects import StateType
 from stored_table import content, requests, scored
 
+import congruence.flows.operations.looks as showing
 from congruence.flows.deployed import watch_registry
 from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.listing import over_time_address
@@ -91,7 +92,7 @@ def test_each_week_is_looked_at_once_and_again_where_late_labels_change_it(
 
 
 def test_the_gate_judges_all_labelled_rows_whenever_a_week_was_looked_at(
-    tmp_path: Path, home: Path, weeks: pd.DataFrame
+    tmp_path: Path, home: Path, weeks: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = pd.read_parquet(tmp_path / "inference.parquet")
     narrow = stored.assign(version="v2", sigma=0.4 * stored["sigma"])[A_WEEK:]
@@ -101,6 +102,10 @@ def test_the_gate_judges_all_labelled_rows_whenever_a_week_was_looked_at(
     assert lacking.problems == ["the gate: v9: no labelled row is of this version; the versions are v1, v2"]
     later = look(tmp_path, home, weeks[: 3 * A_WEEK], gate=gate)
     assert later.problems == []
+    lines: list[str] = []
+    monkeypatch.setattr(showing, "say", lines.append)
+    showing.report(later)
+    assert any(line.startswith("evaluated v1 on production: ") for line in lines), "all rows are of no week"
     decided = {decision.candidate.label: decision for decision in later.decisions}
     assert {label: decision.outcome for label, decision in decided.items()} == {"v1": "passed", "v2": "failed"}
     assert any("on production-shared-v1-v2, nll_mean is more than" in reason for reason in decided["v2"].reasons)
