@@ -27,7 +27,7 @@ from congruence.tasks.mlflow.identity import ANY, Conditions, finished_evaluatio
 from congruence.tasks.mlflow.reading import comparable_versions, logged_versions
 from congruence.tasks.models.registry import RegistryError, baseline_version, model_name, select
 from congruence.tasks.monitor.account import MayBeBest
-from congruence.tasks.report.comparison import best_in_words, sentences_of, summary_of
+from congruence.tasks.report.comparison import sentences_of, summary_of, the_best
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.sentences.calibration import probability, signed, significant
@@ -129,7 +129,7 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
         changed = [f"{key} ({signed(change)})" for key, change in zip(rows["key"], rows["cce_difference"], strict=True)]
         if changed:
             print_line(f"differs most in CCE on: {', '.join(changed)}")
-    if best := best_in_words(comparison):
+    if best := the_best(comparison):
         print_line(best)
     for label, command in logged.corrections.items():
         print_line(f"{label} is recalibrated by: {command}")
@@ -144,6 +144,7 @@ def _how_to_read(comparison: Comparison, chosen: bool) -> str:
     apart = any(version.split.digest != comparison.split.digest for version in comparison.versions)
     kind = "difference on different rows" if apart else "paired difference"
     said = f"+ worse, - better than {label}, beyond the 95 % interval of the {kind}"
+    said += "; the sentences allow for chance among many marks"
     why = "it ranks first (by CRPS or NLL where these differ beyond noise, else by CCE)"
     return said if chosen else f"{said}\n{label} is the baseline because {why}; --baseline names another"
 
@@ -292,10 +293,12 @@ def compare_stored(
         TrackingError: a version that was not evaluated.
     """
     found = opened(settings.model_copy(update={"models": [*models, *([] if baseline is None else [baseline])]}))
+    against = found.models[-1] if baseline is not None else None
+    if against is not None and not models:  # all others, too
+        found = opened(settings.model_copy(update={"models": []}))
     uris = list(dict.fromkeys(found.models))
     if len(uris) < 2:
         raise SettingsError(f"versions: {len(uris)} to compare; name at least two that have labelled rows")
-    against = found.models[-1] if baseline is not None else None
     splits = split_conditions(found)
 
     def held(*wanted: str) -> tuple[SplitSettings, Conditions] | None:

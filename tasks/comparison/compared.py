@@ -114,6 +114,11 @@ class ComparedVersion:
         """Whether the registry has it, so that it can be recalibrated: what production stored is no model."""
         return bool(self.model.version) and not self.is_stored
 
+    @property
+    def again(self) -> str:
+        """The command that evaluates it again."""
+        return f"congruence evaluate FILE --again -m {self.model.uri}"
+
     def shares_rows(self, other: ComparedVersion) -> bool:
         """Whether both are known to be of the same rows without looking at them."""
         return self.rows_digest != "" and self.rows_digest == other.rows_digest

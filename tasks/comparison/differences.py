@@ -107,7 +107,7 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
     if not first.shares_rows(second) and list(first.influence["key"]) != list(second.influence["key"]):
         raise MissingInfluenceError(
             f"CCE of {first.label} and {second.label} was estimated on other reference rows, so its difference has no "
-            f"interval; evaluate both again: {again(first)}; {again(second)}"
+            f"interval; evaluate both again: {first.again}; {second.again}"
         )
     rows = len(one.squared)
     blocks = Pair(first, second, first.valid).blocks()
@@ -173,7 +173,7 @@ def _influence(version: ComparedVersion) -> CongruenceInfluence:
     if version.influence is None or version.influence_noise is None or squared is None or mean is None:
         raise MissingInfluenceError(
             f"CCE of {version.label} has no interval to compare by: its evaluation does not hold what each reference "
-            f"row contributes; evaluate it again: {again(version)}"
+            f"row contributes; evaluate it again: {version.again}"
         )
     rows, noise = version.influence, version.influence_noise
     return CongruenceInfluence(
@@ -183,11 +183,6 @@ def _influence(version: ComparedVersion) -> CongruenceInfluence:
         rows["cce_influence"].to_numpy(np.float64),
         noise=noise,
     )
-
-
-def again(version: ComparedVersion) -> str:
-    """The command that evaluates a version again."""
-    return f"congruence evaluate FILE --again -m {version.model.uri}"
 
 
 def point_differences(pair: Pair, *, resamples: int, seed: int) -> dict[str, MetricDifference]:

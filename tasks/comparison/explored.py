@@ -321,4 +321,4 @@ def _sentence(first: str, second: str, won: WhoWon, level: float) -> str:
         said = f"{first} is {side} than {second}, with a CRPS {percent(abs(parts.total.value) / scale)} {lower}"
         return f"{said}: it {reasons}." if shown else f"{said}."
     said = f"{first} and {second} have the same CRPS within chance"
-    return f"{said}: {first} {reasons}." if shown else f"{said}, and know as much and are as honest."
+    return f"{said}: {first} {reasons}." if shown else f"{said}."

@@ -19,14 +19,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.monitoring.evidence import Monitor
 from congruence.kernels.score_parts import marginal_crps
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import (
-    CCE,
-    OF_STATED,
-    SQUARED_CCE,
-    MetricDifference,
-    again,
-    infinite_metrics,
-)
+from congruence.tasks.comparison.differences import CCE, OF_STATED, SQUARED_CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.versions import OWN_CELLS, PairedComparison, compare_pair
 from congruence.tasks.scores.evaluation import ROW_CORRELATION
@@ -146,9 +139,9 @@ class GateDecision:
         rows = [(MARKS[check.outcome], check.rule, check.reason) for check in self.sorted_checks]
         cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
         lines = [f"| {' | '.join(row)} |" for row in cells]
-        notes = [f"- {note}" for note in self.notes]
         head = f"### {MARKS[self.outcome]}: {self.candidate.label}{against}"
-        return "\n".join([head, "", "| | rule | why |", "|---|---|---|", *lines, "", *notes])
+        said = "\n".join([head, "", "| | rule | why |", "|---|---|---|", *lines])
+        return "\n- ".join([f"{said}\n" if self.notes else said, *self.notes])
 
     def table(self) -> pd.DataFrame:
         """One row per rule, the failed ones first, without the columns that no rule has."""
@@ -163,7 +156,7 @@ def not_changed(monitor: Monitor, split: str) -> GateCheck:
         said = "nobody has looked at the version over time; `congruence watch` does"
         return GateCheck(rule, "undecided", said, split=split)
     outcome: Outcome = "passed" if monitor.verdict == "right so far" else "failed"
-    said = f"over all looks the version is {monitor.sentence()}"
+    said = f"over all looks: {monitor.sentence()}"
     return GateCheck(rule, outcome, said, split=split, p_value=monitor.looks[-1].p_value)
 
 
@@ -270,7 +263,7 @@ def _wrong_slices(candidate: ComparedVersion, share: float) -> GateCheck:
     if places is None:
         reason = (
             "what is wrong by slice is not known: calibration given the input was not measured, or by an earlier "
-            f"release ({again(candidate)})"
+            f"release ({candidate.again})"
         )
         return GateCheck(rule, "undecided", reason, limit=share)
     largest = max((place.rows for place in places), default=0) / rows

@@ -228,10 +228,8 @@ class Comparison:
                 "of a difference may come from these"
             )
         if self.recalibrated:
-            said.append(
-                "In the table, versions are recalibrated by what each states itself; `congruence recalibrate` goes by "
-                "the inputs, too"
-            )
+            more = "; `congruence recalibrate` goes by the inputs, too" if self.corrections else ""
+            said.append(f"In the table, versions are recalibrated by what each states itself{more}")
         return list(dict.fromkeys(said))
 
     def table(self) -> pd.DataFrame:

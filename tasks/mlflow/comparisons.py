@@ -13,14 +13,7 @@ from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.mlflow.connection import set_version_tags
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
 from congruence.tasks.mlflow.runs import LoggedRun, RunContent, log_once, table_json, write_texts
-from congruence.tasks.report.comparison import (
-    REPORT_FILE,
-    SCORES_FILE,
-    best_in_words,
-    headlines,
-    sentences_of,
-    summary_of,
-)
+from congruence.tasks.report.comparison import REPORT_FILE, SCORES_FILE, headlines, sentences_of, summary_of, the_best
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.reliability import Reliability
 from congruence.tasks.sentences.calibration import probability
@@ -82,7 +75,7 @@ def _compared(comparison: Comparison, params: Mapping[str, object], folder: Path
 def _note(comparison: Comparison) -> str:
     baseline = comparison.baseline
     lines = [
-        f"**{summary_of(comparison)}** {best_in_words(comparison)}",
+        f"**{summary_of(comparison)}** {the_best(comparison)}",
         "",
         f"{len(comparison.versions)} versions on **{comparison.split.name}** (protocol `{baseline.protocol_digest}`), "
         f"each against **{baseline.label}** on the same points. Read `{COMPARISON_FILE}` first.",

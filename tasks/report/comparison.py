@@ -54,7 +54,7 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
     page = {"baseline": comparison.baseline.label, "pairs": [pair for pair in pairs if pair is not None]}
     said = summary_of(comparison), sentences_of(comparison)
-    return ComparisonData(*said, best_in_words(comparison), metrics, comparison.matrix(metrics), page)
+    return ComparisonData(*said, the_best(comparison), metrics, comparison.matrix(metrics), page)
 
 
 def sentences_of(comparison: Comparison) -> dict[str, str]:
@@ -75,12 +75,12 @@ def summary_of(comparison: Comparison) -> str:
     return _summary(comparison.baseline.label, _sides(comparison), comparison.may_be_best)
 
 
-def best_in_words(comparison: Comparison) -> str:
+def the_best(comparison: Comparison) -> str:
     """Which versions may be the best by CRPS, as they are and recalibrated, in a sentence or two; "" where unknown."""
     left, corrected = comparison.may_be_best, comparison.may_be_best_recalibrated
     named = "any of them" if len(left) == len(comparison.versions) > 2 else " or ".join(left)
     said = f"The best by CRPS is {named} (95 % confidence set)." if left else ""
-    return f"{said} With recalibrated versions among them: {' or '.join(corrected)}." if corrected else said
+    return f"{said} With recalibrated versions among them: {'; '.join(corrected)}." if corrected else said
 
 
 def comparison_report(comparison: Comparison) -> str:
@@ -144,14 +144,16 @@ def _sides(comparison: Comparison) -> dict[str, _Sides]:
 def _sentence(label: str, baseline: str, sides: _Sides, pair: PairedComparison) -> str:
     """On what a version is better and worse than the baseline, by how much, and on what chance explains all."""
     named = {"better": sides.better, "worse": sides.worse}
-    parts = [f"{side} on {listed([sides.by(name) for name in names])}" for side, names in named.items() if names]
+    parts = [(side, listed([sides.by(name) for name in names])) for side, names in named.items() if names]
     apart = f" Their CRPS and ECE {pair.unlike}." if pair.unlike else ""
     same = [metric_of(name).label for name in sides.same]
     if not parts:
         on = listed(same) if same else "anything that decides"
         return f"{label} and {baseline} do not differ on {on} by more than chance explains.{apart}"
     rest = f"; on {listed(same)} chance explains the difference" if same else ""
-    return f"{label} is {', '.join(parts)} than {baseline}{rest}.{apart}"
+    (side, on), *other = parts
+    also = "".join(f", and {side} on {on}" for side, on in other)
+    return f"{label} is {side} than {baseline} on {on}{also}{rest}.{apart}"
 
 
 def _summary(baseline: str, found: dict[str, _Sides], may_be_best: Sequence[str]) -> str:

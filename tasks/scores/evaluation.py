@@ -291,14 +291,13 @@ def _ranked(left: list[T]) -> list[T]:
     found = list[T]()
     name = next((each for each in PROPER if all(each in item.metrics for item in left)), "")
 
-    def low(item: T) -> float:
+    def ends(item: T) -> tuple[float, float]:
         metric = item.metrics[name]
-        return metric.value if metric.low is None else metric.low
+        return metric.interval or (metric.value, metric.value)
 
     while left and name:
-        best = min(left, key=lambda item: item.metrics[name].value).metrics[name]
-        high = best.value if best.high is None else best.high
-        tier = sorted((item for item in left if low(item) <= high), key=_cce)
+        best = min(left, key=lambda item: item.metrics[name].value)
+        tier = sorted((item for item in left if ends(item)[0] <= ends(best)[1]), key=_cce)
         found += tier
         left = [item for item in left if item not in tier]
     return [*found, *sorted(left, key=_cce)]

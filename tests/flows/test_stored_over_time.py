@@ -127,7 +127,7 @@ def test_a_deployment_looks_at_stored_predictions_and_its_gate_is_a_verdict(
     (tmp_path / "evaluation.yaml").write_text(yaml.safe_dump(asked))
     state = watch_registry(file=tmp_path / "evaluation.yaml", return_state=True)
     assert (state.type, state.name) == (StateType.COMPLETED, "GateFailed")
-    assert "v1: gate failed: over all looks the version is" in str(state.message)
+    assert "v1: gate failed: over all looks: " in str(state.message)
     assert len(account_of(tmp_path, home).looks) == 2
     assert watch_registry(file=tmp_path / "evaluation.yaml", return_state=True).name == "Completed"
 

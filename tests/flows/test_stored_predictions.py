@@ -233,6 +233,8 @@ def test_versions_are_judged_on_their_own_rows_and_compared_on_those_that_they_s
     for name in ("nll_mean", "cce_mean"):
         assert pair.differences[name].low < 0.0 < pair.differences[name].high
     assert len(compare_stored(settings, [])) == 2  # each against the first version
+    against = compare_stored(settings, [], baseline="v2")
+    assert [[*each.comparison.pairs] for each in against] == [["v1"], ["v3"]], "the others are compared, too"
     decided = {decision.candidate.label: decision for decision in gate_outcomes(settings, outcomes)}
     assert decided["v3"].outcome == "failed"
     assert shared in decided["v3"].reasons[0]

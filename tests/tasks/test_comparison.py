@@ -161,7 +161,7 @@ def test_the_page_says_who_wins_on_what_and_its_matrix_holds_the_differences(com
     comparison = compare_versions(compared, baseline="angle/3", resamples=200)
     data = comparison_data(comparison)
     assert data.summary.startswith("angle/1 wins: better than angle/3 on CCE by ")
-    assert data.sentences["angle/1"].startswith("angle/1 is better on CCE by ")
+    assert data.sentences["angle/1"].startswith("angle/1 is better than angle/3 on CCE by ")
     assert data.matrix["angle/1"]["crps_mean"].side == "better"
     assert data.matrix["angle/3"]["crps_mean"].difference is None
     html = comparison_report(comparison)

@@ -148,7 +148,7 @@ def test_the_version_in_use_is_looked_at_on_new_dates_and_found_changed(
     gated = settings.model_copy(update={"gate": GateSettings(not_changed=True)})
     one_gate, two_gate = gate_outcomes(gated, again.outcomes)
     assert (one_gate.outcome, two_gate.outcome) == ("failed", "passed")
-    assert "over all looks the version is changed since" in one_gate.reasons[0]
+    assert "over all looks: changed since" in one_gate.reasons[0]
     page = Path(over_time_address("models:/used/1", settings.tracking).removeprefix("file://")).read_text()
     assert "used/1 on daily-used" in page
     assert "changed since 2026-03-02" in page
