@@ -107,11 +107,6 @@ class EvaluationProtocol:
         return described | {"downsampling": {**asdict(self.downsampling), "choice": "uniform"}}
 
     @property
-    def needs_residual(self) -> bool:
-        """Whether the bandwidth of k_Y is that of targets given their inputs."""
-        return self.output_kernel is None and self.output_scale == "residual"
-
-    @property
     def repeats(self) -> int:
         """Evaluations that its numbers are the mean of: draws times choices of the reference points."""
         references = self.bootstraps or (1 if self.downsampling is None else self.downsampling.repeats)

@@ -318,7 +318,9 @@ class Split:
         if output_kernel is not None:
             require_kernel(output_kernel, "output_kernel")
         held = HeldSplit(self.x, y, self.query, self.weights, self.dependence, self.systems)
-        protocol = replace(self.protocol, output_kernel=output_kernel, output_scale=output_scale, samples=samples)
+        protocol, asked = self.protocol, (output_kernel, output_scale, samples)
+        if asked != (protocol.output_kernel, protocol.output_scale, protocol.samples):
+            protocol = replace(protocol, output_kernel=output_kernel, output_scale=output_scale, samples=samples)
         if samples is None:
             return held.driver(protocol, versions, seed).measure(ask, self.accuracy)
         drawn = measure_held(held, protocol, versions, ask, self.accuracy, seed)

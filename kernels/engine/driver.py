@@ -60,6 +60,7 @@ from congruence.kernels.engine.plan import (
     PlannedVersion,
     SeenSplit,
     look_pass,
+    needs_residual,
 )
 from congruence.kernels.engine.results import CongruenceResult, CongruenceUncertainty, TargetVariation
 from congruence.kernels.engine.system import System
@@ -147,7 +148,7 @@ class Driver(Preparation):
 
     def solve(self, ask: Ask, landmarks: int, write: Write, dtype: Any = None) -> Solved:
         """Returns right-hand sides and scores on so many landmarks."""
-        system = self.system(landmarks, dtype, needs_targets=self.protocol.needs_residual)
+        system = self.system(landmarks, dtype, needs_targets=needs_residual(self.protocol))
         knows_floor = system.inputs.is_exact and self.n * self.m <= EXACT_FLOOR_ENTRIES
         plans = [each for name in ask.versions for each in self._plans(system, name, ask, knows_floor=knows_floor)]
         rows, at = system.residual_positions

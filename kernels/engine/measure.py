@@ -20,7 +20,7 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import Accuracy
-from congruence.kernels.engine.plan import Ask
+from congruence.kernels.engine.plan import Ask, needs_residual
 from congruence.kernels.engine.results import (
     BlocksInference,
     CongruenceInfluence,
@@ -105,7 +105,7 @@ def measure_held(
     kernel = judge.look_at(list(versions)).output_kernel(judge.last_system)
     if protocol.downsampling is not None and protocol.output_kernel is None:
         whole = split.driver(protocol, versions, seed)
-        few = whole.system(min(accuracy.first, whole.n), needs_targets=protocol.needs_residual)
+        few = whole.system(min(accuracy.first, whole.n), needs_targets=needs_residual(protocol))
         kernel = whole.look_at(list(versions)).output_kernel(few)
     protocol, found = replace(protocol, output_kernel=kernel), dict[str, list[CongruenceResult]]()
     for number, choice in enumerate(choices):

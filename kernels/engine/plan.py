@@ -289,6 +289,11 @@ def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale =
     return seen.stated_kernel(len(y), scale) or RBF(variance_gamma(y))
 
 
+def needs_residual(protocol: EvaluationProtocol) -> bool:
+    """Whether the bandwidth of k_Y is that of targets given their inputs."""
+    return protocol.output_kernel is None and protocol.output_scale == "residual"
+
+
 @dataclass(frozen=True)
 class SeenSplit:
     """What the passes that look at targets and predictions found.
@@ -326,8 +331,8 @@ class SeenSplit:
         """
         if self.protocol.output_kernel is not None:
             return self.protocol.output_kernel
-        needs_residual = self.protocol.needs_residual
-        residual = system.residual_variance(*self.targets.moments["targets"]) if needs_residual else 0.0
+        is_residual = needs_residual(self.protocol)
+        residual = system.residual_variance(*self.targets.moments["targets"]) if is_residual else 0.0
         return kernel_at_scale(self.protocol.output_scale, self.marginal_gamma(), residual)
 
     def marginal_gamma(self) -> float:
@@ -348,7 +353,9 @@ class SeenSplit:
             MissingTailError: look for ``ALL_TAILS``.
         """
         kernel, version = self.output_kernel(system), self._version(name)
-        steps = cell_steps(self._pilot_targets, version.pilot, self.n)
+        seen = self._pilot_targets
+        is_tied = any(len(np.unique(column)) < len(seen) for column in seen.reshape(len(seen), -1).T)
+        steps = cell_steps(seen, version.pilot, self.n) if is_tied else None  # others are not rounded
         y, pilot = self._pilot_rows(version, seed, steps)
         features = self._features(kernel, version, y, pilot)
         if y.ndim == 2 and features.is_sampled:

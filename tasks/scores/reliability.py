@@ -12,6 +12,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import EXACT_ROWS
+from congruence.kernels.engine.plan import needs_residual
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import LEADING, Spectrum
 from congruence.kernels.errors import InvalidInputError
@@ -182,7 +183,7 @@ def score_new_inputs(
     y = known.targets()
     driver = HeldSplit(raw, y).driver(protocol, {}, 0)
     few = min(LEADING, driver.n)  # only the leading spectrum is read
-    system = driver.system(few, needs_targets=protocol.needs_residual)
+    system = driver.system(few, needs_targets=needs_residual(protocol))
     x, query = protocol.apply(raw), protocol.apply(new)
     if pictures is None:
         columns, new_columns = table_columns(known), table_columns(asked)
