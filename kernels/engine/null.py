@@ -11,7 +11,8 @@ of them, and its Delta is taken against the mean of the *others*, as the observe
 Rows that depend on each other are not exchangeable with draws one by one. There the simulated splits are the observed
 Delta with one random sign for every block of rows: if the model is the truth, Delta has mean 0 given the inputs, and
 what signs of whole blocks make of a sum has its mean and its covariance, whatever the dependence inside the blocks. p
-then holds in the limit of many blocks.
+then holds in the limit of many blocks. So does that of corrected draws, which are not exchangeable with a target: each
+row has a sign of its own.
 
 The noise floor is a root of expected squares, and a mean CCE is a mean of norms: a true version lies below its floor.
 What is expected of its mean CCE is the same mean of norms of drawn targets. A few drawn splits serve for hundreds,
@@ -250,15 +251,16 @@ class SimulatedVersion:
         targets, predictive = in_cells(targets, predictive, positions, self.seed, self.steps)
         weights = np.float32(1.0) if roots is None else roots.astype(np.float32)[:, None, None]
         leading, splits = np.ascontiguousarray(vectors[:, : self.directions]), self.splits
+        has_signs = self.blocks is not None or predictive.independent_pairs is not None
+        if self.tested is not None and has_signs:
+            labels = positions if self.blocks is None else self.blocks.labels[positions]
+            observed = (self.tested.against(targets, predictive)(targets[:, None]) * weights)[:, 0]
+            codes = row_codes(labels, splits.bits, self.seed, _SIGNS)
+            sums.add("null", sums_by_code(leading, observed, codes, splits.bits))
         if self.blocks is not None:
-            if self.tested is not None:
-                labels = self.blocks.labels[positions]
-                observed = (self.tested.against(targets, predictive)(targets[:, None]) * weights)[:, 0]
-                codes = row_codes(labels, splits.bits, self.seed, _SIGNS)
-                sums.add("null", sums_by_code(leading, observed, codes, splits.bits))
-                if self.blocks.sparse:
-                    counts = np.bincount(labels, targets - predictive.mean(), self.blocks.count)
-                    sums.add("counts of blocks", counts)
+            if self.tested is not None and self.blocks.sparse:
+                counts = np.bincount(labels, targets - predictive.mean(), self.blocks.count)
+                sums.add("counts of blocks", counts)
             return
         count = 2**POOL_BITS - 1 if self.expected is None else SPLITS
         drawn = drawn_targets(targets, predictive, positions, count, self.seed)
@@ -266,7 +268,7 @@ class SimulatedVersion:
             delta = self.expected.against(targets, predictive)(drawn) * weights
             codes = row_codes(positions, SIGN_BITS, self.seed, "signs of a true version")
             sums.add("expected", sums_by_code(vectors, delta.reshape(len(delta), -1), codes, SIGN_BITS))
-        if self.tested is not None:
+        if self.tested is not None and not has_signs:
             values = np.concatenate([targets[:, None], drawn[:, : 2**POOL_BITS - 1]], axis=1)
             pool = self.tested.against(targets, predictive)(values) * weights
             null = sums.sum_of("null", (2**splits.bits, leading.shape[1], pool.shape[2]), dtype)

@@ -394,6 +394,7 @@ def target_errors(
     require_dimension(predictive, y)
     features = features_of_errors(kernel, y, predictive) if features is None else features
     delta, squared_means = np.empty((len(y), features.rank)), np.empty(len(y))
+    pairs, of_pairs = predictive.independent_pairs, np.empty(len(y))
 
     def fill(rows: slice) -> None:
         mean = features.expectation(predictive[rows])
@@ -403,15 +404,20 @@ def target_errors(
             if isinstance(features, ErrorFeatures)
             else np.einsum("ij,ij->i", mean, mean)
         )
+        if pairs is not None:
+            of_pairs[rows] = np.sum(features.expectation(pairs[rows]) ** 2, axis=1)
 
     with np.errstate(over="ignore", invalid="ignore"):
         map_on_threads(fill, row_slices(len(y), _CHUNK_ROWS))
         spread = np.maximum(predictive.kernel_diagonal(kernel) - squared_means, 0.0)
         missed = features.missed(y, predictive) if measured else None
     _require_no_overflow(y, delta, spread)
-    variance = _with_sampling_noise(predictive, spread, delta)
-    # Of a variance (1 + 1/l) s, the mean of l draws gives s/l.
-    chance = None if predictive.members is None else variance / (predictive.members + 1)
+    between = spread if pairs is None else np.maximum(pairs.kernel_diagonal(kernel) - of_pairs, 0.0)
+    variance = _with_sampling_noise(predictive, between, delta)
+    # Of a variance (1 + 1/l) s, the mean of l draws gives s/l; of those that depend on each other less.
+    less = between - spread
+    chance = None if predictive.members is None else np.maximum(variance / (predictive.members + 1) + less, 0.0)
+    variance = np.maximum(variance + less, 0.0)
     return TargetErrors(delta, variance, missed, chance)
 
 

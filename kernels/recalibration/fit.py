@@ -12,7 +12,9 @@ gain by it: most of what a network's softmax has wrong, and the law stays a hist
 How smooth, and whether at all, the data say: of each part the simplest form within one standard error of the best
 held-out log score is taken (Hastie, Tibshirani and Friedman 2009, section 7.10), and no change at all unless the best
 is two ahead. Where F jumps at a target (counts, draws, bounds) the score is only known to an interval, and the
-likelihood is that interval's; so it is where targets are rounded coarsely.
+likelihood is that interval's; so it is where targets are rounded coarsely. Of few draws F is that of their places, and
+the shift and the spread that these show are less than those of the distribution behind the draws: the map is turned
+into one of that distribution.
 
 What a version's scores would be on held-out rows if it were recalibrated where it is wrong.
 """
@@ -30,7 +32,7 @@ from congruence.kernels.conditional_calibration.prepared import PreparedCalibrat
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.correlation import folds, version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.recalibrated import score_intervals
+from congruence.kernels.distributions.recalibrated import few_members, recalibrated, score_intervals
 from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held
@@ -76,6 +78,10 @@ _REACH = 8.0
 """Spreads of the normal scores from their median, beyond which a target counts as lying there: a wrong label. Nearer,
 the tails of right ones would be cut (Student's t of three degrees under a normal: .08 nats at 4, nothing at 8)."""
 
+_MOVED_AGAIN = 3
+"""Times that what the places among moved draws leave of shift and spread is added: a distribution that is not normal,
+stretched, is no stretched one in normal scores."""
+
 _PURPOSE = "recalibration folds"
 
 FORM_ROWS = 20_000
@@ -118,10 +124,22 @@ def fit_recalibration(
     fewer = few[:TEMPERED_ROWS]
     known = None if within is None else within[:TEMPERED_ROWS]
     first = Form(temperature=_temperature(predictive[fewer], targets[fewer], found.numbers[fewer], known))
-    intervals = score_intervals(first.tempered(predictive), targets, cell_step(targets, predictive))
-    scores = NormalScores(*intervals, keyed_uniforms(names, seed, "points in jumps")).within_reach(_REACH)
+    step = cell_step(targets, predictive)
+    intervals = score_intervals(first.tempered(predictive), targets, step)
+    shares, design = keyed_uniforms(names, seed, "points in jumps"), Design(features.values)
+    scores = NormalScores(*intervals, shares).within_reach(_REACH)
     form = _chosen_form(features.values[few], scores[few], found.numbers[few], within, first)
-    final = fit_parts(Design(features.values), scores, form)
+    final = fit_parts(design, scores, form)
+    form = replace(form, members=few_members(predictive))
+    for _ in range(_MOVED_AGAIN if form.members and not form.changes_nothing else 0):
+        values = final.at(features.values)
+        moved = recalibrated(predictive, normal_score_map(values, replace(form, shape=None)))
+        moved_scores = NormalScores(*score_intervals(moved, targets, step), shares).within_reach(_REACH)
+        left = fit_parts(design, moved_scores, form)
+        for rest, so_far in ((left.constants, final.constants), (left.slopes, final.slopes)):
+            rest[..., 0] *= np.exp(np.mean(values[:, 1]))  # in spreads of the moved draws
+            rest[..., :2] += so_far[..., :2]
+        final = left
     return RecalibrationMap(form, features.kernel, features.landmarks, final.constants, features.basis @ final.slopes)
 
 

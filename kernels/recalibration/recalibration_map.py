@@ -24,12 +24,14 @@ from scipy.special import ndtr, ndtri
 
 from congruence.kernels import kernel_functions
 from congruence.kernels.arrays import Array, RowFields, row_slices, to_numpy
+from congruence.kernels.conditional_calibration.faults import rank_shift_and_factor
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.engine.spectrum import Spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Linear
+from congruence.kernels.pit import mean_scores
 
 _BLOCK = 4096
 
@@ -110,17 +112,24 @@ class Form:
         factor: ridge of log c.
         shape: ridge of H and its share.
         temperature: at which probabilities of bins are taken before all else.
+        members: of few draws, whose places among each other the map was fitted to.
     """
 
     shift: float | None = None
     factor: float | None = None
     shape: tuple[float, float] | None = None
     temperature: float | None = None
+    members: int | None = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every part stays."""
+        return self == Form(members=self.members)
 
     @property
     def is_a_temperature(self) -> bool:
         """Whether bins at another temperature are all of the correction."""
-        return self == Form(temperature=self.temperature)
+        return self == Form(temperature=self.temperature, members=self.members)
 
     def tempered(self, predictive: Distribution) -> Distribution:
         """The predictions at the temperature, which the rest of the map corrects."""
@@ -153,7 +162,7 @@ class RecalibrationMap:
     @property
     def changes_nothing(self) -> bool:
         """Whether the data chose to leave every distribution as it is."""
-        return self.form == Form()
+        return self.form.changes_nothing
 
     @property
     def depends_on_input(self) -> bool:
@@ -185,10 +194,25 @@ def normal_score_map(values: Array, form: Form) -> NormalScoreMap:
     """The map from rows of b, log c and the inner levels' corrections, (m, L)."""
     shift = values[:, 0]
     factor = np.exp(np.clip(values[:, 1], -_LARGEST_LOG_FACTOR, _LARGEST_LOG_FACTOR))
+    if form.members is not None:
+        shift, factor = _behind_draws(shift, factor, form.members)
     shares = np.tile(LEVELS, (len(values), 1))
     if form.shape is not None:
         shares = _rising(values[:, 2:])
     return NormalScoreMap(shift, factor, LEVELS, shares)
+
+
+def _behind_draws(shift: Array, factor: Array, members: int) -> tuple[Array, Array]:
+    """Shift and factor of the distribution behind draws from those of their places, which their number blurs.
+
+    Targets of N(b, c^2) lie among ``members`` standard normal draws as the mean bias and spread scores of these say.
+    """
+    ranks, found = np.arange(members + 1), np.empty((2, len(shift)))
+    ends, scores = ndtri(ranks / (members + 1.0)), mean_scores(ranks / (members + 1.0), (ranks + 1.0) / (members + 1.0))
+    for rows in row_slices(len(shift), _BLOCK):
+        below = ndtr((ends - shift[rows, None]) / factor[rows, None])
+        found[:, rows] = rank_shift_and_factor(np.diff(below, append=1.0) @ scores[:, :2], members)
+    return found[0], found[1]
 
 
 def _rising(corrections: Array) -> Array:
@@ -219,7 +243,7 @@ def map_of(arrays: Mapping[str, Array]) -> RecalibrationMap:
         described = json.loads(np.asarray(arrays["described"]).tobytes())
         form, kernel = described["form"], kernel_of(described["kernel"])
         shape = None if form["shape"] is None else (form["shape"][0], form["shape"][1])
-        chosen = Form(form["shift"], form["factor"], shape, form.get("temperature"))
+        chosen = Form(form["shift"], form["factor"], shape, form.get("temperature"), form.get("members"))
         return RecalibrationMap(chosen, kernel, *(np.asarray(arrays[name]) for name in _ARRAYS))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInputError(f"arrays: are no recalibration map ({error}); fit and log it again") from error

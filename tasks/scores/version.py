@@ -22,6 +22,7 @@ from congruence.kernels.conditional_calibration.prepared import FEWEST_ROWS
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.dependence.correlation import Correlation, sample
+from congruence.kernels.distributions.recalibrated import are_tied
 from congruence.kernels.engine.blocks import blocks_of_version
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import keyed_uniforms
@@ -341,7 +342,8 @@ def _if_honest(given: Rows) -> dict[str, Array]:
     The rows are the same for every version, so that two of them can be set side by side.
     """
     n, blocks = len(given.targets), given.found
-    if given.targets.ndim > 1 or blocks.refused or not np.any(given.predictive.std() > 0.0):
+    law = given.predictive
+    if given.targets.ndim > 1 or blocks.refused or not np.any(law.std() > 0.0) or are_tied(law):
         return {}
     chosen = np.arange(n)
     if n > HONEST_ROWS and given.dependence is not None:
