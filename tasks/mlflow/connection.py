@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlparse
@@ -16,11 +17,16 @@ import requests
 from mlflow import MlflowClient
 from mlflow.entities import Experiment, Run
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
+from mlflow.store.artifact.artifact_repo import ArtifactRepository
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.runtime.errors import chain, mask_text, require_database, trouble
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
+_LIBRARIES = ("sqlalchemy", "sqlite3", "alembic", "psycopg2", "boto3", "botocore", "google")
+"""Of MLflow's databases and stores of files, some of whose errors it lets pass as they are."""
 _CODES = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED", "ABORTED"}
 
 
@@ -243,9 +249,8 @@ def _refused(step: str, error: Exception, settings: TrackingSettings) -> Trackin
 
 
 def _is_of_mlflow(error: Exception) -> bool:
-    # MLflow lets some errors of its database pass as they are.
     is_own = isinstance(error, (MlflowException, requests.RequestException, OSError))
-    return is_own or type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "alembic", "psycopg2")
+    return is_own or type(error).__module__.partition(".")[0] in _LIBRARIES
 
 
 def _first_line(error: Exception) -> str:
@@ -258,14 +263,38 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[told][:400] if text else type(error).__name__
 
 
+@cache
+def _address_of_files(run_id: str, uri: str) -> str:
+    return str(MlflowClient(uri).get_run(run_id).info.artifact_uri)
+
+
+def _files(run_id: str, settings: TrackingSettings) -> ArtifactRepository:
+    """The files of a run, by their address, which never changes.
+
+    By the run's id MLflow asks for that each time, then for a logged model of the file's name, and says of any error
+    that there is no such file, also where its store did not answer.
+    """
+    address = _address_of_files(run_id, tracking_address(settings))
+    return get_artifact_repository(address, settings.uri)
+
+
 def fetch_file(run_id: str, path: str, folder: str | Path, settings: TrackingSettings) -> Path:
     """Bring a file of a run into a folder.
 
     Raises:
         TrackingError: MLflow does not answer, or lacks the file.
     """
-    client = connect(settings)
-    return Path(with_retries(f"reading {path}", lambda: client.download_artifacts(run_id, path, str(folder)), settings))
+
+    def fetched() -> str:
+        files: Any = _files(run_id, settings)  # which MLflow does not type
+        try:
+            return str(files.download_artifacts(path, str(folder)))
+        except MlflowException as error:  # by which a server's lack of a file looks like an error of its own
+            if path in {item.path for item in files.list_artifacts()}:
+                raise
+            raise MlflowException(str(error), RESOURCE_DOES_NOT_EXIST) from error
+
+    return Path(with_retries(f"reading {path}", fetched, settings))
 
 
 def file_names(run_id: str, settings: TrackingSettings) -> set[str]:
@@ -274,11 +303,9 @@ def file_names(run_id: str, settings: TrackingSettings) -> set[str]:
     Raises:
         TrackingError: MLflow does not answer, or has a folder of this machine for them that is not there.
     """
-    client = connect(settings)
-    found = with_retries("looking for tables", lambda: client.list_artifacts(run_id), settings)
+    found = with_retries("looking for tables", lambda: _files(run_id, settings).list_artifacts(), settings)
     if not found:
-        run = with_retries("reading the run", lambda: client.get_run(run_id), settings)
-        place = urlparse(str(run.info.artifact_uri))
+        place = urlparse(_address_of_files(run_id, tracking_address(settings)))
         if place.scheme in ("", "file") and not Path(url2pathname(place.path)).exists():
             raise TrackingError(
                 f"run {run_id}: there is no {url2pathname(place.path)}, where MLflow has its files; move a home folder "

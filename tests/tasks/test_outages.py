@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import mlflow
@@ -13,12 +14,13 @@ from loopback import PostgreSQL, postgresql_program
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 from congruence.tasks.mlflow import connection, evaluations
 from congruence.tasks.mlflow.connection import TrackingError, is_refusal, is_transient, with_retries
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity
-from congruence.tasks.mlflow.reading import read_version
+from congruence.tasks.mlflow.reading import read_scores, read_version
 from congruence.tasks.mlflow.runs import ERROR, fail_run, open_run
 from congruence.tasks.models.registry import RegistryError, resolve
 from congruence.tasks.scores.evaluation import Evaluation
@@ -136,6 +138,28 @@ def test_a_server_that_answered_before_is_waited_for(monkeypatch: pytest.MonkeyP
 
     assert connection.with_retries("a step", operation, restarted) == "before"
     assert connection.with_retries("a step", operation, restarted) == "after"
+
+
+def test_files_that_a_store_does_not_give_are_asked_for_again_and_are_not_missing_ones(
+    evaluation: Evaluation, registered: TrackingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a run's id MLflow says of every error that there is no such file: the version was to be evaluated again."""
+    run_id, answered = log_evaluation(evaluation, registered), LocalArtifactRepository.download_artifacts
+
+    def away(*_: Any) -> None:
+        monkeypatch.setattr(LocalArtifactRepository, "download_artifacts", answered)
+        raise requests.ConnectionError("reset by peer")
+
+    monkeypatch.setattr(LocalArtifactRepository, "download_artifacts", away)
+    assert len(read_scores(run_id, registered)) == len(evaluation.scores)
+
+    def lacks_it(*_: Any) -> None:  # as a server that serves the files says it
+        raise MlflowException("The following failures occurred: 404 Client Error")
+
+    monkeypatch.setattr(LocalArtifactRepository, "download_artifacts", lacks_it)
+    (Path(MlflowClient().get_run(run_id).info.artifact_uri) / "scores.parquet").unlink()
+    with pytest.raises(TrackingError, match=r"holds no scores\.parquet"):
+        read_scores(run_id, registered)
 
 
 LOST = "the Dask scheduler was lost"
