@@ -1,9 +1,6 @@
 """Looks over time: the evaluations of a version in use on new dates, each row once, and what they say together."""
 
-import os
 import re
-import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ from mlflow import MlflowClient
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
-from prefect.settings import PREFECT_API_URL
+from prefect.testing.cli import invoke_and_assert
 
 import congruence.flows.operations.looks as showing
 import congruence.flows.operations.watch as watching
@@ -101,7 +98,7 @@ def test_the_version_in_use_is_looked_at_on_new_dates_and_found_changed(
     registry.register("used")
     MlflowClient().set_registered_model_alias("used", "champion", "1")
     days = tmp_path / "days"
-    settings = _settings(registry, days, "used")
+    settings = _settings(registry, days, "used", metrics=["congruence_test", "calibration"])
     _day(days, 1, 120)
     first = check_once(settings)
     assert sorted(outcome.label for outcome in first.made) == ["used/1", "used/2"]
@@ -270,10 +267,7 @@ def test_a_changed_verdict_starts_the_automation_of_the_page(registry: Any, tmp_
     (written,) = re.findall(r"```yaml\n(name: a version turned out wrong.+?)```", PAGE.read_text(), re.DOTALL)
     file = tmp_path / "automation.yaml"
     file.write_text(re.sub(r"deployment_id: [^,]+", f"deployment_id: {deployment}", written))
-    command = [sys.executable, "-m", "prefect", "automation", "create", "--from-file", str(file)]
-    environment = os.environ | {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
-    made = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    assert made.returncode == 0, made.stdout + made.stderr
+    invoke_and_assert(["automation", "create", "--from-file", str(file)], expected_code=0)
     registry.register("noticed", bias=1.0)
     _day(tmp_path / "days", 1, 120)
     settings = _settings(registry, tmp_path / "days", "noticed", metrics=["congruence_test", "calibration"])
