@@ -33,6 +33,10 @@ LONGEST_END_SECONDS = 5.0 + 1.0  # until it is seen here
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 
 
+def _measured(store: Path) -> bool:
+    return any(store.glob("measurements/**/*.npz"))
+
+
 def _params_of_runs(experiment: str) -> bool:
     return any("rows" in run.data.params for run in runs_of(experiment))
 
@@ -41,8 +45,9 @@ MOMENTS: dict[str, Callable[[Path, str], bool]] = {
     "embed": lambda store, experiment: len(shards(store)) >= 1,
     "predict": lambda store, experiment: len(predictions(store)) >= 1,
     "solve": lambda store, experiment: len(predictions(store)) >= SHARDS,
-    "score": lambda store, experiment: any(store.glob("measurements/**/*.npz")),
-    "log": lambda store, experiment: _params_of_runs(experiment),
+    "score": lambda store, experiment: _measured(store),
+    # The server is asked no sooner than need be: a hundred times a second it would slow down whom it waits for.
+    "log": lambda store, experiment: _measured(store) and _params_of_runs(experiment),
 }
 """When a run is in each stage, as soon as what the stage before it (or it itself) leaves behind is seen."""
 

@@ -103,7 +103,7 @@ def test_a_gate_that_lacks_its_baseline_judges_once_the_baseline_is_there(regist
 def test_a_failed_version_shows_its_error_and_is_left_alone_for_a_while(registry: Any, said: list[str]) -> None:
     registry.register("bad", fails=True)
     settings = registry.settings(models=["bad"], watch={"retry_after": "1h"})
-    with watching(settings, every=0.2) as until:
+    with watching(settings, every=0.5) as until:
         until(lambda: any(line.startswith("failed bad/1") for line in said))
         time.sleep(2.0)  # some passes
     assert sum(line.startswith("failed bad/1") for line in said) == 1
