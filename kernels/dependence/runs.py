@@ -28,6 +28,7 @@ _LAGS = 8  # from which phi is read
 _CLEAR = 2.0  # standard errors of the sum of the partial correlations beyond lag 1, from which on phi is more than rho
 SLOW_WAVES, _ROWS_OF_A_WAVE = 8, 150  # cosines that are taken off, at most one for so many rows
 _SEASON_BY_CHANCE = 0.01  # of splits without a season, over four scores and all lags
+_SMALL = 0.1  # correlation of seasons that adds less than a quarter to a variance
 _SEASONS_TRIED, _SEASONAL_ROWS = 12, 2**17  # lags, and rows in which a season is looked for, at the most
 
 
@@ -64,7 +65,8 @@ def _seasonal_length(rest: Array) -> int:
     if most == 0 or products[0] <= 0.0:
         return 0
     rho, left = products[1:] / products[0], n - np.arange(1.0, most + 1.0)
-    ratios = rho * n / np.sqrt(left * (1.0 + 2.0 * np.cumsum(np.maximum(rho, 0.0) ** 2)))
+    errors = np.sqrt((1.0 + 2.0 * np.cumsum(np.maximum(rho, 0.0) ** 2)) / left)
+    ratios = rho * n / left / errors
     ratios = np.where(np.maximum.accumulate(ratios < 1.0), ratios, 0.0)  # of what has not fallen yet
     if np.max(ratios) < -scipy.special.ndtri(_SEASON_BY_CHANCE / 4.0 / most):
         return 0
@@ -80,7 +82,8 @@ def _seasonal_length(rest: Array) -> int:
     seasons = seasons - seasons.mean(axis=0)
     count, lag = seasons.shape
     correlation = float(np.sum(seasons[1:] * seasons[:-1]) / np.sum(seasons**2)) + 1.0 / count  # as means cost so much
-    return lag * block_length(correlation, len(rest) // lag) if correlation > _CLEAR / np.sqrt(n) else 0
+    clear = correlation > max(_SMALL, _CLEAR * errors[lag - 1])
+    return lag * block_length(correlation, len(rest) // lag) if clear else 0
 
 
 def block_length(correlation: float, n: int, decay: float = 0.0) -> int:
