@@ -31,6 +31,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of t
 MARKS = {"failed": "❌ failed", "undecided": "❔ undecided", "passed": "✅ passed"}
 FIRST_VERSION, BASELINE_ITSELF = "first version", "baseline itself"
 _NAMED = 3  # slices in a reason
+_MOST_TIMES = 1000  # the rows that there are: more are none that anybody brings
 UNCOMPARED = (FIRST_VERSION, BASELINE_ITSELF)
 
 
@@ -398,16 +399,14 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference) -> GateC
 
 
 def _rows_in_words(item: MetricDifference, limit: float) -> str:
-    needed = item.rows_that_decide(limit)
-    if math.isfinite(needed):
-        said = f"about {_rounded(needed, item.rows)} rows would decide if the difference stays as it is"
-    else:
-        said = "no number of rows would decide if the difference is the limit itself"
-    if limit > 0.0:
-        # Free of the chance in the difference that was found: whether the margin is within reach of the split at all.
-        equal = item.rows_that_decide(limit, difference=0.0)
-        if equal > item.rows:
-            said += f", about {_rounded(equal, item.rows)} if the versions are equally good"
+    cases = {"the difference stays as it is": item.rows_that_decide(limit)}
+    # Free of the chance in the difference that was found: whether the margin is within reach of the split at all.
+    equal = item.rows_that_decide(limit, difference=0.0)
+    if limit > 0.0 and equal > item.rows:
+        cases["the versions are equally good"] = equal
+    near = [(case, rows) for case, rows in cases.items() if rows <= _MOST_TIMES * item.rows]
+    told = ", ".join(f"about {_rounded(rows, item.rows)} if {case}" for case, rows in near)
+    said = told.replace(" if ", " rows would decide if ", 1) or "no number of rows within reach would decide"
     return f"{said}; there are {item.rows:,}"
 
 

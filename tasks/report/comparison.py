@@ -79,7 +79,7 @@ def the_best(comparison: Comparison) -> str:
     """Which versions may be the best by CRPS, as they are and recalibrated, in a sentence or two; "" where unknown."""
     left, corrected = comparison.may_be_best, comparison.may_be_best_recalibrated
     named = "any of them" if len(left) == len(comparison.versions) > 2 else " or ".join(left)
-    said = f"The best by CRPS is {named} (95 % confidence set)." if left else ""
+    said = f"The best by CRPS {'is' if len(left) == 1 else 'may be'} {named} (95 % confidence set)." if left else ""
     return f"{said} With recalibrated versions among them: {'; '.join(corrected)}." if corrected else said
 
 

@@ -70,6 +70,7 @@ def test_undecided_says_how_many_rows_would_decide(compared):
     at_limit = with_cce(compared[1], 0.21, 0.001)
     (never,) = apply_gate(at_limit, baseline, GateSettings(**MARGIN | {"margin": {"cce_mean": 0.01}})).checks
     assert never.outcome == "undecided"
+    assert "if the difference stays as it is" not in never.reason, "it is the limit"
 
 
 def test_a_small_split_passes_nothing(make_evaluation):
