@@ -283,8 +283,8 @@ def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float], ste
     if predictive.draws is None:
         return np.asarray(predictive.predictive_quantile(wanted), dtype=np.float64)
     targets = matched_targets(predictive, y)
-    if step is not None:
-        predictive = Samples(rounded_draws(predictive.draws, targets, step))
+    if step is not None and isinstance(predictive, Samples):
+        predictive = replace(predictive, values=rounded_draws(predictive.values, targets, step))
     pooled = (predictive[rows].pooled(targets[rows]) for rows in row_slices(len(targets), _ROWS))
     return np.concatenate([Samples(part).predictive_quantile(wanted) for part in pooled if part is not None])
 

@@ -334,7 +334,10 @@ def in_cells(
             targets[:, column] = law.placed(at, shares[:, column], step)
         elif draws is not None and step is not None:
             draws[:, :, column] = rounded_draws(draws[:, :, column], at, step)
-    return targets.reshape(y.shape), predictive if draws is None else Samples(draws)
+    if draws is None:
+        return targets.reshape(y.shape), predictive
+    assert isinstance(predictive, Samples)  # or corrected ones, which stay such
+    return targets.reshape(y.shape), replace(predictive, values=draws)
 
 
 @dataclass(frozen=True)

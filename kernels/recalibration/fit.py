@@ -21,7 +21,7 @@ What a version's scores would be on held-out rows if it were recalibrated where 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -131,16 +131,28 @@ def fit_recalibration(
     form = _chosen_form(features.values[few], scores[few], found.numbers[few], within, first)
     final = fit_parts(design, scores, form)
     form = replace(form, members=few_members(predictive))
-    for _ in range(_MOVED_AGAIN if form.members and not form.changes_nothing else 0):
-        values = final.at(features.values)
-        moved = recalibrated(predictive, normal_score_map(values, replace(form, shape=None)))
-        moved_scores = NormalScores(*score_intervals(moved, targets, step), shares).within_reach(_REACH)
-        left = fit_parts(design, moved_scores, form)
-        for rest, so_far in ((left.constants, final.constants), (left.slopes, final.slopes)):
+    if form.members and not form.changes_nothing:
+
+        def left_by(moved: Distribution) -> Fitted:
+            intervals = score_intervals(moved, targets, step)
+            return fit_parts(design, NormalScores(*intervals, shares).within_reach(_REACH), form)
+
+        final = _behind_draws(final, form, predictive, features.values, left_by)
+    return RecalibrationMap(form, features.kernel, features.landmarks, final.constants, features.basis @ final.slopes)
+
+
+def _behind_draws(
+    fitted: Fitted, form: Form, draws: Distribution, columns: Array, left_by: Callable[[Distribution], Fitted]
+) -> Fitted:
+    """Adds to a map what the places among the draws that it has moved leave of shift and spread, some times."""
+    for _ in range(_MOVED_AGAIN):
+        values = fitted.at(columns)
+        left = left_by(recalibrated(draws, normal_score_map(values, replace(form, shape=None))))
+        for rest, so_far in ((left.constants, fitted.constants), (left.slopes, fitted.slopes)):
             rest[..., 0] *= np.exp(np.mean(values[:, 1]))  # in spreads of the moved draws
             rest[..., :2] += so_far[..., :2]
-        final = left
-    return RecalibrationMap(form, features.kernel, features.landmarks, final.constants, features.basis @ final.slopes)
+        fitted = left
+    return fitted
 
 
 def _temperature(predictive: Distribution, targets: Array, fold: Array, within: Array | None) -> float | None:
