@@ -183,12 +183,12 @@ class DependentBlocks:
         return f"{self.count:,} groups" if self.kind == "groups" else f"{self.count:,} runs of time"
 
 
-def widening(blocks: float) -> float:
+def widening(blocks: int) -> float:
     """By which what is resampled by blocks is drawn apart, for intervals of so few blocks to cover."""
     return t_quantile(blocks) / t_quantile(None) * float(np.sqrt(blocks / (blocks - 1.0)))
 
 
-def enlargement(blocks: float, counts: Array | None = None) -> float:
+def enlargement(blocks: int, counts: Array | None = None) -> float:
     r"""(B / (B - 1))^{1/3}, by which sums of blocks under random signs count more in a null than the observed ones.
 
     Sums of few blocks are not as symmetric as signs make them. The whole factor, as in the jackknife of clusters (CR3,

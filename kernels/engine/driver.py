@@ -231,7 +231,7 @@ class Driver(Preparation):
             floor = scores.added["squared floor"] / self.m
             band = expected_at(scores.rows("vectors at points"), drawn, floor, solved.shown_weights(label))
         elif uncertainty is not None and version.blocks is not None:
-            band = expected_by_blocks(uncertainty, version.blocks.effective)
+            band = expected_by_blocks(uncertainty, version.blocks.count)
         if answer.simulated is not None:
             totals = scores.added["statistics"] / self.m
             blocks = None if version.blocks is None else version.blocks.count

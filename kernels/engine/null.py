@@ -279,7 +279,7 @@ class SimulatedVersion:
         kept = self.splits.coefficients(np.asarray(sums.added["null"], dtype=np.float32))
         kept = kept * filters[: self.directions, None]
         if self.blocks is not None:  # enlarged, as so few blocks ask for
-            kept[1:] *= enlargement(self.blocks.effective, sums.added.get("counts of blocks"))
+            kept[1:] *= enlargement(self.blocks.count, sums.added.get("counts of blocks"))
         return np.ascontiguousarray(kept.transpose(2, 1, 0), dtype=np.float32)
 
 
@@ -338,7 +338,7 @@ def expected_at(
     return ExpectedCongruence(float(np.mean(means)), *band_of(means))
 
 
-def expected_by_blocks(uncertainty: CongruenceUncertainty, blocks: float) -> ExpectedCongruence:
+def expected_by_blocks(uncertainty: CongruenceUncertainty, blocks: int) -> ExpectedCongruence:
     """Returns the same of rows that depend on each other: what residuals make with one sign for every block.
 
     The band is drawn apart as far as so few blocks ask for (``dependence.blocks.widening``).
