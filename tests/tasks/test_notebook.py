@@ -235,7 +235,7 @@ def test_beside_the_same_crps_stands_what_is_worse() -> None:
     found = congruence.compare(x, y, given, metrics=["nll", "crps", "recalibration"], baseline="right")
     said = next(each for each in found.sentences if each.startswith("narrow"))
     assert said.startswith("narrow and right have the same CRPS within chance")
-    assert ". narrow is worse on NLL by 0.0408 (0.019" in said
+    assert ". narrow is worse than right on NLL by 0.0408 (0.019" in said
     assert found.to_frame().index.is_unique
 
 
