@@ -119,7 +119,7 @@ def test_nine_kinds_of_models_are_evaluated_by_one_file(registry: str, registry_
     models = register(registry, pd.read_parquet(tmp_path / "rows.parquet"))
     split = SPLIT | {"uri": str(tmp_path / "rows.parquet"), "name": registry}
     there: dict[str, Any] = {"splits": [split], "home": str(tmp_path / "home")}
-    there |= {"tracking": {"uri": registry_uri, "report": False}, "metrics": ["crps"]}
+    there["tracking"] = {"uri": registry_uri, "report": False}
     chosen = settings(list(models.values()), **there)
     heard: list[str] = []
     outcomes = evaluate(Plan(chosen), lambda: LocalExecutor(), Observer(say=heard.append))
@@ -176,7 +176,7 @@ def test_versions_are_loaded_and_tagged_where_mlflow_s_variable_has_the_registry
         log_predictive_model(lambda frame: Normal(frame["a"], 1.0), name="m", registered_model_name="apart",
                              input_example=rows.head())  # fmt: skip
         there: dict[str, Any] = {"tracking": {"uri": tracking, "report": False}, "home": str(tmp_path / "home")}
-        there |= {"splits": [SPLIT | {"uri": str(tmp_path / "rows.parquet")}], "metrics": ["mae"]}
+        there["splits"] = [SPLIT | {"uri": str(tmp_path / "rows.parquet")}]
         (found,) = evaluate(Plan(settings(["apart"], **there)), LocalExecutor, Observer())
         assert found.status == "evaluated", found.error
     assert "cce_status" in MlflowClient(registry_uri=registry).get_model_version("apart", "1").tags
