@@ -234,7 +234,8 @@ class Driver(Preparation):
             band = expected_by_blocks(uncertainty, version.blocks.count)
         if answer.simulated is not None:
             totals = scores.added["statistics"] / self.m
-            blocks = None if version.blocks is None else version.blocks.count
+            blocks = self.n if self.look_at([version.name]).has_signs(version.name) else None
+            blocks = blocks if version.blocks is None else version.blocks.count
             test = CongruenceTest.of(float(totals[0]), totals[1:], blocks)
         certificate, inputs = solved.certificates[label], solved.system.inputs
         return CongruenceResult(

@@ -389,6 +389,10 @@ class SeenSplit:
         drawn = plan.drawn(pilot, np.arange(self.n))
         return replace(plan, features=features_of_errors(plan.kernel, y, drawn))
 
+    def has_signs(self, name: str) -> bool:
+        """Whether each row has a random sign in the test of a version: of corrected draws, see ``engine.null``."""
+        return self._version(name).pilot.independent_pairs is not None
+
     @property
     def _pilot_targets(self) -> Array:
         return np.asarray(self.targets.rows("pilot targets"))

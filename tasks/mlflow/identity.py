@@ -41,7 +41,7 @@ FOUND_AGAIN = PREFIX + "found_again"
 _TAGS = ("kind", "model", "version", "split", "period")
 """What a run says in tags, by which people search; the rest it says in parameters."""
 GATE_PROTOCOL = "cce_gate_protocol"
-FORMAT = "10"  # to be counted up where the same settings give other numbers: evaluations of before are made again
+FORMAT = "11"  # to be counted up where the same settings give other numbers: evaluations of before are made again
 
 
 @dataclass(frozen=True)

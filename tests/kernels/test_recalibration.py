@@ -125,6 +125,15 @@ def test_few_draws_that_were_moved_state_the_distribution_behind_them(size: int,
     assert np.mean(errors.variance) == pytest.approx(np.mean(np.sum(errors.delta**2, axis=1)), rel=0.06)
 
 
+def test_corrected_draws_are_not_exchangeable_with_targets_and_their_test_says_so() -> None:
+    rng = np.random.default_rng(1)
+    split, y = prepare(rng.normal(size=(60, 2)), input_kernel=RBF(0.5)), rng.normal(size=60)
+    draws = rng.normal(size=(60, 5))
+    moved = recalibrated(Samples(draws), NormalScoreMap.affine(np.zeros(60), np.full(60, 1.2)))
+    kinds = [split.congruence_test(y, law, draws=19).p_value_kind for law in (Samples(draws), moved)]
+    assert kinds == ["exact", "asymptotic in 60 blocks"]
+
+
 def test_scores_of_targets_are_intervals_where_the_law_jumps() -> None:
     low, high = score_intervals(Normal([0.0, 0.0], [1.0, 1.0]), [1.0, -20.0])
     np.testing.assert_array_equal(low, high)
