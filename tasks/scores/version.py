@@ -135,11 +135,16 @@ def score_version(
     del given, numbers
     frame = _table(rows, columns, weights)
     keys = frame["key"] if rows.valid.all() else frame.loc[rows.valid, "key"]
-    split_dates = split.period, len(split.dates)
     return Evaluation(
         model=version,
         split=SplitSummary(
-            split.name, split.digest, split.rows, int(rows.valid.sum()), split.settings.target_name, *split_dates
+            split.name,
+            split.digest,
+            split.rows,
+            int(rows.valid.sum()),
+            split.settings.target_name,
+            period=split.period,
+            dates=len(split.dates),
         ),
         protocol=protocol,
         metrics=summary,

@@ -16,6 +16,7 @@ from pydantic import (
     FieldSerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_serializer,
     field_validator,
     model_validator,
@@ -35,6 +36,19 @@ class Strict(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before", check_fields=False)
+    @classmethod
+    def _numbers_are_no_words(cls, value: Any, info: ValidationInfo) -> Any:
+        """A number is not read of ``yes``: Python takes true for 1, and a limit of a gate would be that."""
+        field = cls.model_fields.get(info.field_name or "")
+        takes = "" if field is None else repr(field.annotation)
+        is_number = re.search(r"\b(int|float)\b", takes) and not re.search(r"\b(bool|Any)\b", takes)
+        for where, each in (value.items() if isinstance(value, dict) else [("", value)]) if is_number else ():
+            if isinstance(each, bool):
+                said = f"{where}: " if where else ""
+                raise ValueError(f"{said}is {str(each).lower()}, as YAML reads yes and no; give a value of its kind")
+        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -73,7 +87,7 @@ def read_keys(path: Path, source: str, kind: str, keys: str, *, where_it_is_data
         where_it_is_data: what to do about a file that is no text.
 
     Raises:
-        SettingsError: unreadable, not YAML, without keys, or a key that stands there twice.
+        SettingsError: unreadable, not YAML, without keys, or a key that stands there twice, or a number to base 60.
     """
     import yaml  # a report in a notebook has settings of its own and reads no file
 
@@ -92,13 +106,16 @@ def read_keys(path: Path, source: str, kind: str, keys: str, *, where_it_is_data
     if not isinstance(content, dict):
         found = "it is empty" if content is None else f"found {type(content).__name__}"
         raise SettingsError(f"{source}: expected keys such as {keys}, {found}")
-    _require_keys_once(yaml.compose(text, yaml.SafeLoader), source)
+    _require_plain(yaml.compose(text, yaml.SafeLoader), source)
     return content
 
 
-def _require_keys_once(node: Any, source: str) -> None:
-    """Raise SettingsError where a mapping of YAML has a key twice, of which YAML takes the last."""
+def _require_plain(node: Any, source: str) -> None:
+    """Raise SettingsError where YAML has a key twice, of which it takes the last, or 1:30, which it takes for 90."""
     seen = set()
+    if node.id == "scalar" and ":" in node.value and node.tag.endswith((":int", ":float")):
+        line, said = node.start_mark.line + 1, "is a number to base 60 in YAML; write it out, or in quotes"
+        raise SettingsError(f"{source}, line {line}: {node.value} {said}")
     for part in node.value if node.id != "scalar" else ():
         if node.id == "mapping":
             key, part = part
@@ -106,7 +123,7 @@ def _require_keys_once(node: Any, source: str) -> None:
                 line = key.start_mark.line + 1
                 raise SettingsError(f"{source}, line {line}: {key.value}: stands there twice; keep one of them")
             seen.add(key.value)
-        _require_keys_once(part, source)
+        _require_plain(part, source)
 
 
 def checked(model: type[Model], content: Mapping[str, Any], source: str) -> Model:
