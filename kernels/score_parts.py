@@ -148,23 +148,21 @@ def quantile_decomposition(
 def marginal_crps(y: Any, weights: Array | None = None, levels: Array | None = None) -> Array:
     """CRPS of the distribution of all targets, at each of them, (n,): what a version that ignores its input scores.
 
-    mean_j |y_i - y_j| - mean_jk |y_j - y_k| / 2 over other rows j than i and pairs of two rows, by sorting, the means
-    by the rows' weights: fair, as that of draws. With ``levels`` that of its quantiles at these, as ``Quantiles``
-    are scored.
+    mean_j |y_i - y_j| - mean_jk |y_j - y_k| / 2, by sorting, the means by the rows' weights. With ``levels`` that of
+    its quantiles at these, as ``Quantiles`` are scored.
     """
     targets = np.asarray(y, dtype=np.float64)
-    counts = np.ones(len(targets)) if weights is None else weights
-    shares = counts / np.sum(counts)
-    others = max(1.0 - float(shares @ shares), np.finfo(float).tiny)  # a row is 0 from itself
     if levels is not None:
         quantiles = np.quantile(targets, levels, method="inverted_cdf", weights=weights)
-        return np.asarray(quantile_score(levels, quantiles[None, :], targets[None, :])[0] / others)
+        return np.asarray(quantile_score(levels, quantiles[None, :], targets[None, :])[0])
+    counts = np.ones(len(targets)) if weights is None else weights
+    shares = counts / np.sum(counts)
     order = np.argsort(targets, kind="stable")
     ordered, share = targets[order], shares[order]
     below, mass = np.cumsum(share * ordered), np.cumsum(share)
     distance = np.empty(len(targets))
     distance[order] = ordered * (2.0 * mass - 1.0) - 2.0 * below + below[-1]
-    return np.maximum(distance - shares @ distance / 2.0, 0.0) / others
+    return np.maximum(distance - shares @ distance / 2.0, 0.0)
 
 
 def _levels(levels: Any) -> Array:
