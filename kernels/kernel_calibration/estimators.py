@@ -54,6 +54,10 @@ def squared_kernel_calibration_error(
     - "block": mean of the unbiased estimator over floor(n / block_size) blocks, dealt at random unless
       ``shuffle`` is False. O(n block_size); blocks of two are the linear estimator.
 
+    Draws (``Samples``) are compared by k_P together with the target of their row: given the draws alone, few right ones
+    that lie high by chance have their target below them. Targets of stated cells, or rounded coarsely, are placed in
+    their cells (``engine.targets.in_cells``).
+
     Args:
         predictive: n predictive distributions.
         y: targets.

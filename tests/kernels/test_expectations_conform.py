@@ -143,7 +143,8 @@ def a_congruence_error_is_within_its_bound_of_the_definition(name, title):
 def kernel_calibration_errors_are_double_sums_over_the_expectations(name, title):
     law, kernel = LAWS[name][:2], KERNELS[title]
     y, exact, rows = targets_of(law), inner_products(name, title, placed=True), law[ROWS]
-    (coordinates,) = Wasserstein().coordinates([rows], kernel)
+    pooled = rows.pooled(y)  # draws are compared together with their targets
+    (coordinates,) = Wasserstein().coordinates([rows if pooled is None else Samples(pooled)], kernel)
     fitted = Wasserstein().fitted(coordinates)
     h = fitted(coordinates, coordinates) * exact
     found = squared_kernel_calibration_error(y, rows, output_kernel=kernel, estimator="biased")
@@ -154,7 +155,8 @@ def kernel_calibration_errors_are_double_sums_over_the_expectations(name, title)
     rules = [rule_of(name, row, tuple(places)) for row in range(2)]
     expected = np.stack([weights @ values_at(kernel, values, places) for values, weights in rules])
     values = values_at(kernel, in_cells(y, rows, np.arange(5), 0)[0], places) - expected[ROWS]
-    values *= fitted(coordinates, coordinates[:2])
+    (coordinates,) = Wasserstein().coordinates([rows], kernel)
+    values *= Wasserstein().fitted(coordinates)(coordinates, coordinates[:2])
     found = unnormalized_calibration_mean_embedding(y, rows, places, law, output_kernel=kernel)
     assert found == pytest.approx(np.mean(values.mean(axis=0) ** 2), rel=1e-8, abs=1e-8), title
 
