@@ -95,7 +95,7 @@ class CongruenceTest:
 
     @property
     def p_value_kind(self) -> str:
-        """ "exact", or "asymptotic in B blocks" of rows that depend on each other, and of the rows of corrected draws."""
+        """ "exact", or "asymptotic in B blocks": of rows that depend on each other, or the rows of corrected draws."""
         return p_value_kind(self.blocks)
 
     @property
