@@ -8,9 +8,9 @@ with quantiles by accident. Where many do, Y has an atom there, and P(Y <= q_k) 
 
 - of few values with a large share of the outcomes (zeros, a cap), a level whose quantile is such a value is left out,
   so that the cells beside it are one: its mass is known, whatever the atom's is. The level stays where more outcomes
-  lie beyond the atom than its cell has room for: then no mass of the atom makes it right.
+  lie beyond the atom than beyond the level: then no mass of the atom makes it right.
 - of many values with a small share each (whole numbers, a grid), the outcomes that tie with a level are dealt out to
-  the cells beside it, evenly over the rows, so that as many as possible of the levels hold on average.
+  the cells beside it, evenly over the rows that state the same, so that as many as possible of their levels hold.
 
 Of outcomes that are rounded, and quantiles that are not, P(Y <= q_k) is that of what was rounded: an outcome less than
 half a step from q_k may have been on either side, and is dealt out as a smooth distribution through the quantiles says.
@@ -37,6 +37,9 @@ MOST_ATOMS = 3
 
 LARGE_ATOM = 0.2
 """Share of the outcomes from which a value of a grid is an atom, too: how much lies below it depends on the input."""
+
+_FEWEST_ALIKE = 20
+"""Rows that state the same, from which they tell how many of their ties lie below a level."""
 
 _GOLDEN = 0.6180339887498949  # fractions of its multiples fill (0, 1) evenly from any row on
 
@@ -129,17 +132,14 @@ def _around_atoms(ends: Array, values: Array, y: Array, place: Array, atoms: Arr
     n, count = values.shape
     kept = np.ones((n, count + 1), dtype=bool)
     place = np.array(place)
-    starts = np.concatenate([[0.0], ends[0, :-1]])
     for atom in atoms:
         at = values == atom
         rows = np.flatnonzero(at.any(axis=1))
         first, last = np.argmax(at[rows], axis=1), count - 1 - np.argmax(at[rows, ::-1], axis=1)
-        where = place[rows]
         kept[rows] &= ~np.pad(at[rows], ((0, 0), (0, 1)))
-        under, over = (where == first) & (y[rows] < atom), where == last + 1
-        if np.sum(over) > np.sum(ends[0, last + 1] - ends[0, last]):
+        if np.count_nonzero(y[rows] > atom) > np.sum(1.0 - ends[0, last]):
             kept[rows, last] = True
-        if np.sum(under) > np.sum(ends[0, first] - starts[first]):
+        if np.count_nonzero(y[rows] < atom) > np.sum(ends[0, first]):
             kept[rows, first] = True
             place[rows[(y[rows] == atom) & (first < last)]] += 1
     merged = np.where(kept, ends, 1.0)
@@ -149,9 +149,20 @@ def _around_atoms(ends: Array, values: Array, y: Array, place: Array, atoms: Arr
 
 
 def _dealt(levels: Array, values: Array, y: Array, free: Array) -> Array:
-    """How many of the levels that a row's outcome ties with it is counted above, (n,), where levels are ``free``."""
+    """How many of the levels that a row's outcome ties with it is counted above, (n,), where levels are ``free``.
+
+    Of rows that state the same quantiles as many as these ask for: others state another distribution, of which more or
+    less lies below a value. Rows of which there are few are taken together.
+    """
     ties = free & (values == y[:, None])
-    lacking = levels * np.count_nonzero(free, axis=0) - np.count_nonzero(free & (y[:, None] < values), axis=0)
-    share = np.clip(lacking / np.maximum(np.count_nonzero(ties, axis=0), 1), 0.0, 1.0)
-    order = np.cumsum(ties.any(axis=1)) * _GOLDEN % 1.0
+    _, alike, sizes = np.unique(values, axis=0, return_inverse=True, return_counts=True)
+    alike = np.where(sizes < _FEWEST_ALIKE, len(sizes), np.arange(len(sizes)))[alike.ravel()]
+
+    def counted(held: Array) -> Array:
+        return np.stack([np.bincount(alike, column) for column in held.T.astype(np.float64)], axis=1)
+
+    lacking = levels * counted(free) - counted(free & (y[:, None] < values))
+    share = np.clip(lacking / np.maximum(counted(ties), 1.0), 0.0, 1.0)[alike]
+    by_group, order = np.argsort(alike, kind="stable"), np.empty(len(y))
+    order[by_group] = np.cumsum(ties.any(axis=1)[by_group]) * _GOLDEN % 1.0
     return np.asarray(np.count_nonzero(ties & (order[:, None] >= share), axis=1))

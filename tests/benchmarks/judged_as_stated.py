@@ -34,7 +34,8 @@ LAWS = {
     "t3": scipy.stats.t(3.0),
     "lognormal": scipy.stats.lognorm(0.8),
 }
-TRUTHS = (*LAWS, ZEROS)
+COUNTS = {"Poisson, mean .5": 0.5, "Poisson, mean 1.5": 1.5, "Poisson, mean 5": 5.0}
+TRUTHS = (*LAWS, ZEROS, *COUNTS)
 
 
 def levels_of(count: int) -> np.ndarray:
@@ -53,6 +54,8 @@ class Truth:
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         """At levels (K,) or (n, K)."""
+        if self.name in COUNTS:
+            return scipy.stats.poisson.ppf(levels, COUNTS[self.name] * np.exp(0.25 * self.location))
         if self.name != ZEROS:
             return self.location + self.spread * LAWS[self.name].ppf(levels)
         above = np.maximum(levels - self.zeros, 0.0) / (1.0 - self.zeros)

@@ -91,6 +91,19 @@ def test_right_quantiles_of_rounded_targets_are_left_alone_and_wrong_ones_are_fo
     assert all(prepared.test_version(y, law).p_value <= 0.05 for law in (wide, low) for y in targets[:3])
 
 
+@pytest.mark.parametrize("levels", [np.array([0.1, 0.5, 0.9]), np.arange(1, 10) / 10.0])
+@pytest.mark.parametrize("mean", [1.5, 5.0])
+def test_right_quantiles_of_counts_are_left_alone_and_wrong_ones_are_found(levels: np.ndarray, mean: float) -> None:
+    """Dealt out over all rows alike, of right ones .65 to 1.00 were called wrong at a mean of 1.5, to .90 at 5."""
+    rng, n = np.random.default_rng(6), 1000
+    x = rng.standard_normal((n, 2))
+    rate = mean * np.exp(0.5 * x[:, 0])
+    law = Quantiles(levels, scipy.stats.poisson.ppf(levels, rate[:, None]))
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=199), input_kernel=RBF(0.5))
+    assert sum(prepared.test_version(rng.poisson(rate).astype(float), law).p_value <= 0.05 for _ in range(12)) <= 2
+    assert all(prepared.test_version(rng.poisson(1.5 * rate).astype(float), law).p_value <= 0.05 for _ in range(2))
+
+
 def test_a_recalibrated_version_states_the_cells_of_its_base() -> None:
     law = recalibrated(of_normal(5), NormalScoreMap.affine(np.zeros(5), np.full(5, 2.0)))
     low, high = law.pit_range(np.array([-9.0, -1.0, 0.1, 1.0, 7.0]))
