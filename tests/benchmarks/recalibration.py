@@ -3,15 +3,17 @@
 python tests/benchmarks/recalibration.py --rows 2000 --splits 20
 python tests/benchmarks/recalibration.py --labels     (fits with a few wrong labels)
 python tests/benchmarks/recalibration.py --advised    (which corrections are advised, and what they bring on new rows)
+python tests/benchmarks/recalibration.py --ensembles --splits 40    (whether corrected draws are called wrong)
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import numpy as np
 from local_reading import embedded
 from scipy.special import ndtri
-from simulations import asked, head, machine, row
+from simulations import asked, head, machine, row, share
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import (
@@ -214,12 +216,40 @@ def advised(splits: int) -> None:
         row(kind, f"{n:,}", f"{beyond / splits:.2f}", f"{alone / splits:.2f}", *said)
 
 
+def corrected(members: int, factor: float, fitted_on: int, n: int, seed: int) -> tuple[float, float]:
+    """p-values of both tests of a version that was corrected on other rows: of a normal one, or of so many draws."""
+    rng, rows = np.random.default_rng([seed, members, int(100 * factor)]), fitted_on + n
+    x = rng.normal(size=(rows, 2))
+    mean, spread = 2.0 * np.sin(x[:, 0]), np.exp(0.3 * x[:, 1])
+    y = mean + spread * rng.normal(size=rows)
+    law: Distribution = Normal(mean, spread / factor)
+    if members:
+        law = Samples(mean[:, None] + spread[:, None] * rng.normal(size=(rows, members)) / factor)
+    unit = x / np.hypot(1.0, np.linalg.norm(x, axis=1))[:, None]
+    known, new = slice(0, fitted_on), slice(fitted_on, None)
+    features = input_features(input_spectrum(unit[known], KERNEL, 0.1), unit[known])
+    after = fit_recalibration(features, y[known], law[known])(unit[new], law[new])
+    split = prepare(unit[new], input_kernel=KERNEL)
+    tested = split.calibration_test(y[new], after, seed=seed)
+    return tested.p_value, split.congruence_test(y[new], after, draws=199, seed=seed).p_value
+
+
+def ensembles(splits: int) -> None:
+    head("draws (0: a normal)", "spread too small by", "fitted on", "tested on", "calibration", "congruence", "both")
+    for (fitted_on, n), members in itertools.product(((2000, 500), (750, 750)), (0, 5, 10, 20)):
+        for factor in (1.5, 0.67):
+            p = np.array([corrected(members, factor, fitted_on, n, seed) for seed in range(splits)])
+            found = (*(p <= 0.05).T, 2.0 * p.min(axis=1) <= 0.05)
+            row(members, factor, f"{fitted_on:,}", n, *(share(each) for each in found))
+
+
 def main() -> None:
-    given = asked(__doc__, rows=2000, splits=20, labels=False, advised=False)
+    given = asked(__doc__, rows=2000, splits=20, labels=False, advised=False, ensembles=False)
     machine()
-    if given.labels or given.advised:
-        (wrong_labels if given.labels else advised)(given.splits)
-        return
+    for part, wanted in ((wrong_labels, given.labels), (advised, given.advised), (ensembles, given.ensembles)):
+        if wanted:
+            part(given.splits)
+            return
     print(f"## Wrong versions, n = {given.rows}, 3 splits\n", flush=True)
     mends(given.rows, 3)
     print(f"\n## True laws, n = {given.rows}, {given.splits} splits\n", flush=True)
