@@ -4,16 +4,12 @@ The map of a row is G(u) = H(Phi((Phi^-1(u) - b) / c)): b moves and c stretches 
 that one that is c times too narrow becomes right in its tails, too; H, piecewise linear and strictly increasing from 0
 to 1, corrects the shape. b = 0, c = 1 and H(v) = v change nothing.
 
-Far out, F has no digits left: a distribution that is too narrow by a factor of 3 has its own 1e-16 quantile where the
-recalibrated one has 3 in 1,000. So beyond six normal scores F continues as it goes there: its quantiles, or towards an
-end of the support the logarithms of their distance to it, are linear in the normal score. That is exact for normal and
-lognormal distributions. Counts keep their own tail sums.
+Far out F continues as it goes there (``distributions.continued``). Counts keep their own tail sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -24,26 +20,24 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import KNOT_LEVELS, ByRows, Distribution, Stated
 from congruence.kernels.distributions.cells import Cells
+from congruence.kernels.distributions.continued import FAR, LOG_ROOT_2_PI, Continued, with_tails
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.quantiles import Quantiles
+from congruence.kernels.distributions.recalibrated_draws import recalibrated_draws
 from congruence.kernels.distributions.samples import Deterministic, Samples
 from congruence.kernels.distributions.score_map import NormalScoreMap, normal_scores
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
 
 _KEPT_VALUES = 4_000_000  # up to which what is searched for serves all parts of a distribution: 64 MB
-_TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
-FAR, NEAR = 6.0, 5.5  # normal scores, beyond which a distribution continues at the slope between them
-LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 
 
 def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
     """``base`` read through ``score_map``: counts stay counts, and where nothing changes base is returned.
 
-    Normal distributions that are moved and stretched are normal. Draws (``Samples``) stay draws: each moves from its
-    level k / (l + 1) to the quantile that the map asks for there. Beyond the outermost draws, and beyond the outermost
-    of ``Quantiles`` without tails, normal ones of the same spread continue them.
+    Normal distributions that are moved and stretched are normal. Draws (``Samples``) stay draws, see
+    ``recalibrated_draws``. Beyond the outermost of ``Quantiles`` without tails normal ones of the same spread continue
+    them.
 
     Raises:
         InvalidInputError: another number of rows; vector targets; or point forecasts, which have no levels to map.
@@ -62,7 +56,7 @@ def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
     if base.is_discrete:
         return RecalibratedCount(base, score_map)
     if isinstance(base, Samples):
-        return _recalibrated_draws(base, score_map)
+        return recalibrated_draws(base, score_map)
     return Recalibrated(base, score_map)
 
 
@@ -84,247 +78,9 @@ def score_intervals(law: Distribution, y: Any, step: float | None = None) -> tup
     if (counts := law.counts) is not None:
         lower, upper = counts.survival(np.ceil(y) - 1.0), counts.survival(y)
         return normal_scores(low, lower), normal_scores(high, upper)
-    score = Continued(_with_tails(law)).score(y[:, None])[:, 0]
+    score = Continued(with_tails(law)).score(y[:, None])[:, 0]
     jumps = high > low
     return np.where(jumps, ndtri(low), score), np.where(jumps, ndtri(high), score)
-
-
-def _with_tails(base: Distribution) -> Distribution:
-    """``base``, or for quantiles without tails the same with normal ones of their spread beyond the outermost."""
-    if not isinstance(base, Quantiles) or base.tails != "none":
-        return base
-    levels, values, scores = base.levels, base.values, ndtri(base.levels)
-    centred = scores - scores.mean()
-    spread = np.maximum(values @ centred / (centred @ centred), 0.0)[:, None]
-    below, above = -_TAIL_SCORES[_TAIL_SCORES + scores[0] > 0.1][::-1], _TAIL_SCORES[_TAIL_SCORES - scores[-1] > 0.1]
-    left, right = values[:, :1] + spread * (below - scores[0]), values[:, -1:] + spread * (above - scores[-1])
-    levels, values = np.concatenate([ndtr(below), levels, ndtr(above)]), np.concatenate([left, values, right], axis=1)
-    return Quantiles(levels, values, "none")
-
-
-MANY_DRAWS = 100
-"""From which it does not matter that they are moved about their own middle."""
-
-
-TIED = 0.01
-"""Share of the rows in which some draws are equal, from which that is no accident."""
-
-_LEAST_RATIO = 0.1  # below which draws are so much too wide that they say nothing of the distribution behind them
-
-
-def few_members(law: Distribution) -> int | None:
-    """How many draws a row is known by, where these are few, and of a distribution without masses; else None."""
-    return law.members if law.members is not None and law.members < MANY_DRAWS and not are_tied(law) else None
-
-
-def are_tied(law: Distribution) -> bool:
-    """Whether draws are of a distribution with masses, which moving each of them by itself would spread."""
-    draws = law.draws
-    return draws is not None and float(np.mean(np.any(np.diff(np.sort(draws, axis=1), axis=1) == 0.0, axis=1))) > TIED
-
-
-@dataclass(frozen=True, repr=False)
-class RecalibratedDraws(Samples):
-    """Few draws that a map has moved, and what it moved. Made by ``recalibrated``.
-
-    They state the distribution behind the draws, its spread multiplied by c. Moved about their own middle they are no
-    independent draws of that, since their middle is as near to its mean as before. So what is asked decides how far
-    they stand from it: ``values`` by sqrt((l c^2 + 1) / (l + 1)), where a target has each place among them equally
-    often; expectations by sqrt((l c^2 - 1) / (l - 1)), where each has the variance of the distribution; and of pairs
-    by c, where two are as far apart as two of the distribution. All of it is exact for normal distributions.
-    """
-
-    base: Samples
-    score_map: NormalScoreMap
-
-    @property
-    def recalibration(self) -> tuple[Distribution, NormalScoreMap]:
-        return self.base, self.score_map
-
-    def parameters(self) -> dict[str, Array]:
-        """See Distribution: the draws as they are now."""
-        return {"values": self.values}
-
-    @cached_property
-    def _factors(self) -> tuple[Array, Array]:
-        """c, and its ratio to how far apart the values are, both in spreads of the first draws, (n,) each."""
-        drawn = self.base
-        while isinstance(drawn, RecalibratedDraws):
-            drawn = drawn.base
-        then, now, size = drawn.std(), super().std(), self._size
-        apart = np.where(then > 0.0, now / np.where(then > 0.0, then, 1.0), 1.0)
-        factor = np.sqrt(np.maximum((size + 1.0) * apart**2 - 1.0, 0.0) / size)
-        return factor, factor / np.where(apart > 0.0, apart, 1.0)
-
-    def _about_middle(self, factor: Array) -> Samples:
-        """With what they are apart multiplied by ``factor``."""
-        middle = self.values.mean(axis=1, keepdims=True)
-        return Samples(middle + factor[:, None] * (self.values - middle))
-
-    @cached_property
-    def _spread_out(self) -> Samples:
-        """Each with the mean and the variance of the distribution behind the draws."""
-        factor, ratio = self._factors
-        reach = np.sqrt(np.maximum(self._size * factor**2 - 1.0, 0.0) / (self._size - 1.0))
-        return self._about_middle(reach * ratio / np.where(factor > 0.0, factor, 1.0))
-
-    @property
-    def independent_pairs(self) -> Samples:
-        return self._about_middle(self._factors[1])
-
-    def exchangeable(self, y: Array) -> None:
-        """None: they are not, see the class."""
-
-    def pooled(self, y: Array) -> Array:
-        """See Distribution: about a middle that does not depend on how far the target lies from that of the draws."""
-        size, apart = self._size, y - self.values.mean(axis=1)
-        moved = apart * (1.0 / (1.0 + size * self._factors[0] ** 2) - 1.0 / (1.0 + size))
-        return np.asarray(np.concatenate([y[:, None], self.values], axis=1) + moved[:, None])
-
-    def interval(self, tail: float) -> tuple[float, float]:
-        (low, high), (least, most) = super().interval(tail), self._spread_out.interval(tail)
-        return min(low, least), max(high, most)
-
-    def translated(self, by: float) -> Samples:  # type: ignore[override]
-        return self._spread_out.translated(by)
-
-    def characteristic_function(self, t: Array) -> Array:
-        return self._spread_out.characteristic_function(t)
-
-    def raw_moments(self, order: int) -> Array:
-        return self._spread_out.raw_moments(order)
-
-    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        return self._spread_out.kernel_expectation(kernel, nodes)
-
-    def _expected_diagonal(self, kernel: Kernel) -> Array:
-        return self._spread_out._expected_diagonal(kernel)
-
-    def std(self) -> Array:
-        """See Distribution: of the distribution behind the draws."""
-        return np.asarray(self._factors[1] * super().std())
-
-    @property
-    def log_score_excess(self) -> Array:  # type: ignore[override]
-        """See Distribution, (n,): a target lies among the values as among others that are so far apart."""
-        return np.asarray(super().log_score_excess - np.log(np.maximum(self._factors[1], _LEAST_RATIO)))
-
-    def _crps(self, y: Array) -> Array:
-        spread_out = self._spread_out
-        apart = self._factors[1] * self._half_difference - spread_out._half_difference
-        return np.asarray(spread_out._crps(y) - apart[:, None])
-
-
-def _recalibrated_draws(draws: Samples, score_map: NormalScoreMap) -> Samples:
-    """The draws about their middle, moved and stretched as the map says; then those at k / (l + 1) by its shape.
-
-    Of rows in which some are equal (zeros, counts) each from its level to the quantile that the whole map asks for.
-    """
-    size = draws.values.shape[1]
-    if size < 2:
-        raise InvalidInputError("base: one draw per row has no spread to recalibrate; give two or more")
-    middle, spread = draws.values.mean(axis=1, keepdims=True), draws.values.std(axis=1, ddof=1, keepdims=True)
-    stretched = np.sqrt((size * score_map.factor**2 + 1.0) / (size + 1.0))[:, None]
-    moved = middle + score_map.shift[:, None] * spread + stretched * (draws.values - middle)
-    tied = np.any(np.diff(draws._sorted, axis=1) == 0.0, axis=1)
-    if (some := np.flatnonzero(tied | score_map.changes_shape)).size:
-        of_rows = score_map[some]
-        rest = replace(
-            of_rows, shift=np.where(tied[some], of_rows.shift, 0.0), factor=np.where(tied[some], of_rows.factor, 1.0)
-        )
-        from_here = np.where(tied[some, None], draws.values[some], moved[some])
-        order, levels = np.argsort(from_here, axis=1), np.arange(1, size + 1) / (size + 1.0)
-        ordered = Quantiles(levels, np.take_along_axis(from_here, order, axis=1), "none")
-        values = Continued(_with_tails(ordered)).value(rest.inverse(np.broadcast_to(levels, from_here.shape)))
-        moved[some] = np.take_along_axis(values, np.argsort(order, axis=1), axis=1)
-    return Samples(moved) if size >= MANY_DRAWS else RecalibratedDraws(moved, draws, score_map)
-
-
-@dataclass(frozen=True)
-class Tail:
-    """One side of distributions beyond the normal score ``start`` = -FAR or FAR, where they have the values ``anchor``.
-
-    Linear in the normal score where the support is unbounded; else the logarithm of the distance to its ``end`` is.
-    """
-
-    start: float
-    anchor: Array
-    end: Array
-    slope: Array
-
-    @classmethod
-    def of(cls, law: Distribution, start: float) -> Tail:
-        """The tail that continues ``law``."""
-        levels = ndtr([start, start * NEAR / FAR, np.copysign(np.inf, start)])
-        anchor, near, end = np.split(np.asarray(law.quantile(levels[None, :])), 3, axis=1)
-        if law.quantile_levels is not None:  # its support ends where it was given no more levels
-            end = np.full_like(end, np.copysign(np.inf, start))
-        tail = cls(start, anchor, end, np.zeros_like(anchor))
-        return replace(tail, slope=np.where(anchor == end, 0.0, -tail._depth(near) / (FAR - NEAR)))
-
-    def _depth(self, y: Array) -> Array:
-        """How far values y lie beyond the anchor, negative before it, in what is linear in the normal score."""
-        side = np.copysign(1.0, self.start)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logarithm = -np.log(np.maximum(side * (self.end - y), 0.0) / np.abs(self.end - self.anchor))
-            return np.asarray(np.where(np.isfinite(self.end), logarithm, side * (y - self.anchor)))
-
-    def holds(self, y: Array) -> Array:
-        """Whether values y (n, k) lie beyond the anchor."""
-        return y < self.anchor if self.start < 0.0 else y > self.anchor
-
-    def score(self, y: Array) -> Array:
-        """Normal scores of values beyond the anchor; infinite at and beyond the end of the support."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steps = np.where(self.slope > 0.0, self._depth(y) / self.slope, np.inf)
-        return np.asarray(self.start + np.copysign(steps, self.start))
-
-    def value(self, z: Array) -> Array:
-        """The quantile at normal scores beyond ``start``."""
-        steps = np.maximum(np.copysign(1.0, self.start) * (z - self.start), 0.0)
-        with np.errstate(invalid="ignore"):
-            bounded = self.end + (self.anchor - self.end) * np.exp(-self.slope * steps)
-            free = self.anchor + np.copysign(self.slope, self.start) * steps
-            value = np.where(np.isfinite(self.end), bounded, free)
-        return np.asarray(np.where(self.slope > 0.0, value, self.anchor))
-
-    def log_slope(self, y: Array) -> Array:
-        """log dz / dy beyond the anchor."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            distance = np.where(np.isfinite(self.end), np.abs(self.end - y), 1.0)
-            return np.asarray(-np.log(self.slope) - np.log(distance))
-
-
-@dataclass(frozen=True)
-class Continued:
-    """A distribution of one target in normal scores, continued beyond ``FAR`` of them."""
-
-    law: Distribution
-
-    @cached_property
-    def _tails(self) -> tuple[Tail, Tail]:
-        return Tail.of(self.law, -FAR), Tail.of(self.law, FAR)
-
-    def _with_tails(self, y: Array, inside: Array, tail: Callable[[Tail], Array]) -> Array:
-        lower, upper = self._tails
-        return np.where(lower.holds(y), tail(lower), np.where(upper.holds(y), tail(upper), inside))
-
-    def score(self, y: Array) -> Array:
-        """The normal score of values y (n, k)."""
-        return self._with_tails(y, ndtri(self.law.cdf(y)), lambda tail: tail.score(y))
-
-    def log_slope(self, y: Array) -> Array:
-        """log of dz / dy at values y (n, k), where F has a density."""
-        z = ndtri(self.law.cdf(y))
-        with np.errstate(invalid="ignore"):
-            inside = self.law.log_prob(y) + 0.5 * z * z + LOG_ROOT_2_PI
-        return self._with_tails(y, inside, lambda tail: tail.log_slope(y))
-
-    def value(self, z: Array) -> Array:
-        """The quantile at normal scores z (n, k)."""
-        lower, upper = self._tails
-        inside = self.law.quantile(ndtr(np.clip(z, -FAR, FAR)))
-        return np.where(z < -FAR, lower.value(z), np.where(z > FAR, upper.value(z), inside))
 
 
 @dataclass(frozen=True, repr=False)
@@ -386,7 +142,7 @@ class Recalibrated(_ThroughMap):
     @cached_property
     def _continued(self) -> Continued:
         """The base with tails to read the map in; what is stated are the cells of the base."""
-        return Continued(_with_tails(self.base))
+        return Continued(with_tails(self.base))
 
     @property
     def _whole(self) -> Distribution:

@@ -32,7 +32,8 @@ from congruence.kernels.conditional_calibration.prepared import PreparedCalibrat
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.correlation import folds, version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.recalibrated import few_members, recalibrated, score_intervals
+from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
+from congruence.kernels.distributions.recalibrated_draws import few_members
 from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.landmarks import Accuracy
 from congruence.kernels.engine.measure import measure_held

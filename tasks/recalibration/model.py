@@ -15,7 +15,8 @@ from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.recalibrated import MANY_DRAWS, recalibrated
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.recalibrated_draws import MANY_DRAWS
 from congruence.kernels.distributions.score_map import NormalScoreMap
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT

@@ -22,7 +22,7 @@ from congruence.kernels.conditional_calibration.prepared import FEWEST_ROWS
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.dependence.correlation import Correlation, sample
-from congruence.kernels.distributions.recalibrated import are_tied
+from congruence.kernels.distributions.recalibrated_draws import are_tied
 from congruence.kernels.engine.blocks import blocks_of_version
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import keyed_uniforms
