@@ -123,6 +123,9 @@ def test_mass_sums_to_the_cdf_and_to_one(law: Distribution) -> None:
 TABLED: dict[str, Distribution] = {
     **COUNTS,
     **{f"recalibrated {name}": recalibrated(law, MAP) for name, law in COUNTS.items()},
+    "NegativeBinomial recalibrated twice": recalibrated(
+        recalibrated(COUNTS["NegativeBinomial"], MAP), NormalScoreMap.affine(np.full(N, -0.1), np.full(N, 0.9))
+    ),
     "large Poisson": families.Poisson([100.0, 105.0, 130.0, 160.0]),
     "Poisson without digits at 0": families.Poisson([500.0, 1200.0, 3000.0, 9000.0]),
 }
@@ -280,11 +283,14 @@ def test_scores_of_rounded_targets_are_those_of_the_cells_around_them(law: Distr
     starts, ends = law.cdf(cells - step / 2.0), law.cdf(cells + step / 2.0)
     variance = np.einsum("nk,nkj->nj", ends - starts, mean_scores(starts, ends) ** 2)
     np.testing.assert_allclose(rows.variance, variance, atol=0.01)
-    simulated = rows.drawn(np.random.default_rng(0).random((N, 4000)))
-    np.testing.assert_allclose(simulated.mean(axis=2), 0.0, atol=0.06)
-    np.testing.assert_allclose(np.mean(simulated**2, axis=2), variance, atol=0.05)
+    np.testing.assert_allclose(rows.variance.mean(axis=0), variance.mean(axis=0), rtol=0.03)
+    np.testing.assert_allclose(rows[np.array([3, 1])].variance, rows.variance[[3, 1]], rtol=1e-9)
+    simulated = rows.drawn(np.random.default_rng(0).random((N, 40_000)))
+    np.testing.assert_allclose(simulated.mean(axis=2), 0.0, atol=0.03)
+    np.testing.assert_allclose(np.mean(simulated**2, axis=2), variance, atol=0.03)
+    np.testing.assert_allclose(np.mean(simulated**2, axis=(0, 2)), variance.mean(axis=0), rtol=0.04)
     pit = pit_values(y.ravel(), law[np.repeat(np.arange(N), y.shape[1])], step=step)
-    assert kolmogorov_smirnov(pit).p_value > 1e-3
+    assert kolmogorov_smirnov(pit).p_value > 0.01
 
 
 # Rows and shapes.
