@@ -20,6 +20,7 @@ from source_forms import add
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.base import InvalidRow
+from congruence.tasks.runtime.errors import SplitError
 
 SECRET = b"the content of a file outside of the root"
 
@@ -185,3 +186,12 @@ def test_members_of_a_tar_that_point_elsewhere_are_invalid_rows(tmp_path: Path) 
         "member 'pipe.jpg' is not a regular file",
         "column 'jpg' holds no image",
     ]
+
+
+def test_duplicate_sample_names_in_tars_are_refused_with_both_places(tmp_path: Path) -> None:
+    for shard in ("0.tar", "1.tar"):
+        with tarfile.open(tmp_path / shard, "w") as archive:
+            add(archive, "a.jpg", b"x")
+            add(archive, "a.cls", b"1")
+    with pytest.raises(SplitError, match=r"holds 'a' twice: .*0\.tar, row 0 and .*1\.tar, row 0"):
+        open_split(SplitSettings(uri=str(tmp_path), input="jpg", target="cls"))
